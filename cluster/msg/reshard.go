@@ -272,6 +272,7 @@ type ReshardFetchChanges struct {
 	Resharding
 	Recipient string
 	After     uint64
+	Stored    uint64 // the time with which the recipient's next primary may continue: the donor keeps its oplog from there on
 	Final     bool
 	Ahead     bool
 	IDs       [][]byte // of documents that are still to be sent, instead of those in the oplog; nil for none
@@ -281,6 +282,7 @@ func (m *ReshardFetchChanges) fields(c *codec) {
 	m.Resharding.on(c, "_shardsvrReshardingFetchChanges")
 	c.str("recipient", required, &m.Recipient)
 	c.timestamp("after", required, &m.After)
+	c.timestamp("stored", required, &m.Stored)
 	c.boolean("final", optional, &m.Final)
 	c.boolean("ahead", optional, &m.Ahead)
 	c.docs("ids", optional, &m.IDs)

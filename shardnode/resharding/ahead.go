@@ -68,9 +68,11 @@ func (r *recipient) gatherFrom(ctx, asking context.Context, donor string) error 
 
 // gather fetches the _ids of some of what was written after the position, and stores them with the new one.
 func (f *follower) gather(ctx context.Context) (more bool, err error) {
-	r, from := f.r, f.p.at.TimestampU64()
+	r, ask := f.r, f.request()
+	from := ask.After
+	ask.Ahead = true
 	var reply msg.ReshardFetchChangesReply
-	if err := f.ask(ctx, &msg.ReshardFetchChanges{Resharding: r.header(), Recipient: r.m.State.ID, After: from, Ahead: true}, &reply); err != nil {
+	if err := f.ask(ctx, ask, &reply); err != nil {
 		return false, err
 	}
 	upTo := value.NewTimestampU64(reply.UpTo)
@@ -123,7 +125,7 @@ func (f *follower) drain(ctx context.Context) (some bool, err error) {
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
-	ask := &msg.ReshardFetchChanges{Resharding: f.r.header(), Recipient: f.r.m.State.ID, After: f.p.at.TimestampU64()}
+	ask := f.request()
 	for _, b := range list {
 		ask.IDs = append(ask.IDs, b.doc)
 	}

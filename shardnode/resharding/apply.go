@@ -97,11 +97,26 @@ type follower struct {
 	sessions       time.Time // when it was last fetched
 }
 
+// request asks for what follows the position.
+//
+// Hazard: the donor's oplog was kept from the position in memory on, and a recipient's next primary, which continued from the stored one, could find that what follows it was gone.
+func (f *follower) request() *msg.ReshardFetchChanges {
+	r := f.r
+	req := &msg.ReshardFetchChanges{Resharding: r.header(), Recipient: r.m.State.ID, After: f.p.at.TimestampU64()}
+	s := r.m.Engine.MajoritySnapshot()
+	defer s.Release()
+	if p, ok, err := progressDocs(r.m.Docs, appliersNS).GetIn(s, f.p.ID()); err == nil && ok {
+		req.Stored = p.at.TimestampU64()
+	}
+	return req
+}
+
 // round fetches and applies the available changes, or a part of them.
 func (f *follower) round(ctx context.Context, final bool) (more bool, err error) {
 	r, began := f.r, f.r.m.Now()
 	from := f.p.at.TimestampU64()
-	ask := &msg.ReshardFetchChanges{Resharding: r.header(), Recipient: r.m.State.ID, After: from, Final: final}
+	ask := f.request()
+	ask.Final = final
 	var first msg.ReshardFetchChangesReply
 	if err := f.ask(ctx, ask, &first); err != nil {
 		return false, err

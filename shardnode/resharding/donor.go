@@ -314,7 +314,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		return dst, err
 	}
 	after := max(storage.Timestamp(req.After), d.doc.minFetch)
-	if err := d.keep(req.Recipient, after, req.Ahead); err != nil {
+	if err := d.keep(req.Recipient, min(after, max(storage.Timestamp(req.Stored), d.doc.minFetch)), req.Ahead); err != nil {
 		return dst, err
 	}
 	s := m.Engine.MajoritySnapshot()
