@@ -231,6 +231,7 @@ func (c *testCluster) admin(p cluster.Peer, cmd bson.D) bson.M {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	defer c.unanswered(bson.Raw(raw)).Stop()
 	reply, err := cluster.Run(context.Background(), p, raw)
 	if err != nil {
 		c.t.Fatalf("%v: %v", cmd, err)
@@ -276,6 +277,13 @@ func decode(t testing.TB, raw []byte) bson.M {
 	return m
 }
 
+// unanswered ends the tests, with the stacks of all goroutines, if a command has no answer within a time in which each has one: the limit of the whole package comes much later, and does
+// not name the command.
+func (c *testCluster) unanswered(cmd any) *time.Timer {
+	const limit = 10 * time.Minute
+	return time.AfterFunc(limit, func() { panic(fmt.Sprintf("%s: no answer within %v: %s", c.t.Name(), limit, cmd)) })
+}
+
 // raw sends a command to the router and returns the reply unchanged.
 func (c *testCluster) raw(db, cmd string) bson.M {
 	c.t.Helper()
@@ -287,6 +295,7 @@ func (c *testCluster) raw(db, cmd string) bson.M {
 	if err != nil {
 		c.t.Fatal(err)
 	}
+	defer c.unanswered(cmd).Stop()
 	m := decode(c.t, c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 	if c.reuses {
 		clear(body)

@@ -120,17 +120,27 @@ func TestCommitQuorumOverShards(t *testing.T) {
 	three := create("three")
 	c.until("both wait again", func() bool { return waits("shardx") && waits("shardy") })
 	joined := create("three")
-	c.until("a request joins the run", func() bool { // on the shard: one that is still at the router would begin another build after the drop
+	c.until("a request joins the run", func() bool { // or is about to, on the shard
 		ops := c.admin(c.shards["shardx"], bson.D{{Key: "aggregate", Value: 1}, {Key: "cursor", Value: bson.D{}}, {Key: "$db", Value: "admin"}, {Key: "pipeline", Value: bson.A{
 			bson.D{{Key: "$currentOp", Value: bson.D{{Key: "allUsers", Value: true}}}}, bson.D{{Key: "$match", Value: bson.D{{Key: "command._shardsvrCreateIndexes", Value: "c"}}}}}}})
 		return len(get(ops["cursor"], "firstBatch").(bson.A)) >= 2
 	})
-	c.run("d", `{"dropIndexes": "c", "index": "three"}`)
-	for _, reply := range []<-chan bson.M{three, joined} {
-		if m := <-reply; m["code"] != int32(mongoerr.IndexBuildAborted) {
-			t.Errorf("createIndexes of a dropped index: %v", m)
+	// One that has not joined when the index is dropped begins another build, which is dropped, too.
+	answered := 0
+	c.until("both requests are answered", func() bool {
+		select {
+		case m := <-three:
+			three, answered = joined, answered+1
+			if m["code"] != int32(mongoerr.IndexBuildAborted) {
+				t.Errorf("createIndexes of a dropped index: %v", m)
+			}
+		default:
+			if waits("shardx") && waits("shardy") {
+				c.run("d", `{"dropIndexes": "c", "index": "three"}`)
+			}
 		}
-	}
+		return answered == 2
+	})
 	c.until("nothing is left", func() bool {
 		return len(c.server["shardx"].Node.Engine.Builds()) == 0 && len(c.server["shardy"].Node.Engine.Builds()) == 0
 	})

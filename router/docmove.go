@@ -260,6 +260,9 @@ func (b *writeBatch) move(info *cluster.CollectionInfo) error {
 	reply, moved, err := b.r.asTransaction(b.op, d.shard, b.stmtID(i), body)
 	switch {
 	case err != nil:
+		if isStale(err) { // its shard has been removed
+			b.pending = mergeIndexes(b.pending, []int{i})
+		}
 		return err
 	case !moved && value.Lookup(reply, "writeErrors").IsMissing():
 		b.pending = mergeIndexes(b.pending, []int{i}) // the document has changed meanwhile, so the statement is retried

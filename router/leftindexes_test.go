@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A shard that has owned chunks keeps its copy of the collection, and is not asked to drop an index when it owns none. Chunks move there all the same: the copy, empty or
@@ -26,22 +27,75 @@ func TestChunksMoveToCopiesWithOtherIndexes(t *testing.T) {
 		c.run("db", `{"dropIndexes": "c", "index": ["dropped", "changed"]}`)
 		c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1, "g": -1}, "name": "changed"}]}`)
 		c.run("db", `{"collMod": "c", "index": {"name": "kept", "hidden": true}}`)
+		c.run("db", `{"collMod": "c", "validator": {"bad": {"$exists": false}}, "changeStreamPreAndPostImages": {"enabled": true}}`)
 
 		c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "shard1"}`)
-		var lists [2]string
-		for i, shard := range []string{"shard0", "shard1"} {
-			var specs []string
-			for _, spec := range get(c.admin(c.shards[shard], bson.D{{Key: "listIndexes", Value: "c"}, {Key: "$db", Value: "db"}})["cursor"], "firstBatch").(bson.A) {
-				specs = append(specs, show(spec))
-			}
-			slices.Sort(specs)
-			lists[i] = strings.Join(specs, " ")
+		lists := [2]string{c.definitionOn("shard0"), c.definitionOn("shard1")}
+		if lists[0] != lists[1] || !strings.Contains(lists[0], "changed") || strings.Contains(lists[0], "dropped") || !strings.Contains(lists[0], "bad") {
+			t.Errorf("orphans %v: definitions\n%s and\n%s", orphans, lists[0], lists[1])
 		}
-		if lists[0] != lists[1] || !strings.Contains(lists[0], "changed") || strings.Contains(lists[0], "dropped") {
-			t.Errorf("orphans %v: indexes\n%s and\n%s", orphans, lists[0], lists[1])
+		if m := c.raw("db", `{"insert": "c", "documents": [{"_id": 100, "k": 16, "bad": 1}]}`); m["n"] != int32(0) {
+			t.Errorf("orphans %v: an invalid document: %v", orphans, m)
 		}
 		if got := c.inconsistent("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`); got != "" {
 			t.Errorf("orphans %v: %s", orphans, got)
+		}
+	}
+}
+
+// A database moves to a shard that has orphans of a sharded collection, and lacks an index that was created since: it was refused until they were due to be deleted.
+func TestMovePrimaryToAShardWithOrphans(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(20)
+	c.param("shard1", "orphanCleanupDelaySecs", 3600)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "shard0"}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"h": 1}, "name": "h"}]}`)
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	if a, b := c.definitionOn("shard0"), c.definitionOn("shard1"); a != b {
+		t.Errorf("definitions\n%s and\n%s", a, b)
+	}
+	c.expect(len(c.all("db", `{"find": "c"}`)), `20`)
+}
+
+// definitionOn returns the options and indexes of db.c on a shard.
+func (c *testCluster) definitionOn(shard string) string {
+	c.t.Helper()
+	var specs []string
+	for _, cmd := range []string{"listIndexes", "listCollections"} {
+		for _, d := range get(c.admin(c.shards[shard], bson.D{{Key: cmd, Value: "c"}, {Key: "$db", Value: "db"}})["cursor"], "firstBatch").(bson.A) {
+			specs = append(specs, show(d))
+		}
+	}
+	slices.Sort(specs)
+	return strings.Join(specs, " ")
+}
+
+// A shard that receives its first chunk of a collection takes no part in DDL that runs meanwhile, and would keep the former definition. The migration fails, and the next one succeeds.
+func TestDefinitionChangesDuringAMigration(t *testing.T) {
+	for _, cmds := range [][]string{
+		{`{"collMod": "c", "validator": {"bad": {"$exists": false}}}`},
+		{`{"collMod": "c", "index": {"name": "g", "hidden": true}}`},
+		{`{"dropIndexes": "c", "index": "g"}`, `{"createIndexes": "c", "indexes": [{"key": {"g": -1}, "name": "g"}]}`},
+	} {
+		c := newTestCluster(t, 2)
+		c.sharded("c", 20)
+		c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}]}`)
+		entered := c.point("shard0", "moveChunkHangAtStep4", true)
+		moved := c.later("admin", `{"moveChunk": "db.c", "find": {"_id": 15}, "to": "shard1"}`)
+		entered()
+		for _, cmd := range cmds {
+			c.run("db", cmd)
+		}
+		c.point("shard0", "moveChunkHangAtStep4", false)
+		if m := <-moved; m["code"] != int32(mongoerr.ConflictingOperationInProgress) {
+			t.Errorf("%s: the chunk is moved: %v", cmds, m)
+		}
+		c.run("admin", `{"moveChunk": "db.c", "find": {"_id": 15}, "to": "shard1"}`)
+		if a, b := c.definitionOn("shard0"), c.definitionOn("shard1"); a != b {
+			t.Errorf("%s: definitions\n%s and\n%s", cmds, a, b)
+		}
+		if got := c.inconsistent("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`); got != "" {
+			t.Errorf("%s: %s", cmds, got)
 		}
 	}
 }
@@ -60,13 +114,14 @@ func TestMovesOfChunksAreNoDefinitions(t *testing.T) {
 	move("shard1") // which has no copy
 	move("shard0")
 	c.run("db", `{"dropIndexes": "c", "index": "g"}`)
-	move("shard1") // whose copy has the index
+	c.run("db", `{"collMod": "c", "validationLevel": "moderate"}`)
+	move("shard1") // whose copy has the index, and the former options
 	c.run("db", `{"insert": "c", "documents": [{"_id": 2, "k": 2}]}`)
 	var kinds []string
-	for _, e := range append(first, s.rest(2)...) {
+	for _, e := range append(first, s.rest(3)...) {
 		kinds = append(kinds, field(e, "operationType").(string))
 	}
-	c.expect(kinds, `["dropIndexes","insert"]`)
+	c.expect(kinds, `["dropIndexes","modify","insert"]`)
 }
 
 // A message that creates the copy for a migration, with a list of indexes from before a createIndexes, arrives late. The index stays on a shard that owns chunks, if all of them are empty, too.

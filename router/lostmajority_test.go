@@ -19,6 +19,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -214,6 +215,35 @@ func TestWtimeoutPastThePointOfNoReturn(t *testing.T) {
 	}
 	c.leftOver()
 	c.expect(c.all("config", `{"find": "collections", "filter": {"_id": {"$regex": "^d[.]"}}}`), `[]`)
+}
+
+// A primary without a majority closes at once, although one of its services waits for the log: it waited until it had stepped down.
+func TestCloseWithoutAMajority(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1)
+	x := c.addSet("shardx")
+	p := x.servers["shardx:27018"]
+	x.cut.Store(true)
+	var writes atomic.Bool
+	ended := make(chan error, 1)
+	if err := p.Node.Services.Add(replication.Service{Name: "writer", Run: func(ctx context.Context, _ int64) {
+		ended <- p.Node.Docs.WriteWith(ctx, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			_, err := u.CreateCollection(storage.CollectionSpec{NS: "d.written"})
+			writes.Store(true)
+			return err
+		})
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	c.until("the service writes", writes.Load)
+	start := time.Now()
+	c.ends[p]()
+	if took := time.Since(start); took > steady/2 {
+		t.Errorf("closed after %v", took)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the service has written without a majority")
+	}
 }
 
 // A primary that has lost its majority does not say that a DDL that it coordinates goes on: its successor may have ended it, and a late message of the two would count.

@@ -130,7 +130,7 @@ func (b *writeBatch) aimSeries(buckets *cluster.CollectionInfo, st []byte) (aim,
 func (b *writeBatch) sendInTurn(buckets *cluster.CollectionInfo, i int, a aim) error {
 	shard, err := b.r.executedOn(b.op, a.shards, b.stmtID(i))
 	if err != nil {
-		return err
+		return b.settle(&shardReply{err: err}, []int{i})
 	}
 	if shard != "" {
 		return b.sendGroup(buckets, shard, []int{i}, a.doc)

@@ -345,9 +345,13 @@ func (w *shardMerge) step(ctx context.Context) error {
 	}
 }
 
+// takeArrival handles a reply. One from a shard that has been dropped says nothing: the getMore that was under way ends with its cursor, which drop kills.
 func (w *shardMerge) takeArrival(a arrival) error {
 	m, batch := a.m, "nextBatch"
-	m.asking = false
+	if m.asking = false; !slices.Contains(w.remotes, m) {
+		w.pending.Go(func() { w.killLateCursor(a) })
+		return nil
+	}
 	switch {
 	case a.err == nil:
 		if a.at != nil {

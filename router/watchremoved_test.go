@@ -1,6 +1,9 @@
 package router_test
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -82,6 +85,47 @@ func TestStreamsReportRemovedShards(t *testing.T) {
 	now()
 	if got := s.more(5000); len(got) != 1 {
 		t.Errorf("the stream that was open has %v", got)
+	}
+}
+
+// A stream goes on without a removed shard that no longer had data, whatever the shard replies to the request that was under way: it ended with CursorKilled, as its cursor there
+// was killed.
+func TestStreamsGoOnWithoutARemovedShard(t *testing.T) {
+	c := newTestCluster(t, 3)
+	w := c.interposed("shard2")
+	c.twoShards()
+	s, _ := c.watch("s", bson.D{})
+	c.removeEmptyShard("shard2")
+	var waiting atomic.Int64
+	killed := make(chan struct{})
+	var once sync.Once
+	w.through(func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		switch name {
+		case "killCursors":
+			once.Do(func() { close(killed) })
+		case "getMore":
+			waiting.Add(1)
+			select {
+			case <-killed:
+				return nil, mongoerr.New(mongoerr.CursorKilled, "cursor was killed")
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		return call()
+	})
+	c.until("a request is under way", func() bool {
+		s.more(10)
+		return waiting.Load() > 0
+	})
+	for k := range 3 {
+		c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: k}}}}})
+	}
+	if got := s.rest(3); len(got) != 3 {
+		t.Errorf("the stream has %v", got)
+	}
+	if !closed(killed) {
+		t.Error("the cursor on the removed shard stays")
 	}
 }
 

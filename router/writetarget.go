@@ -132,7 +132,7 @@ func (b *writeBatch) sendFound(info *cluster.CollectionInfo, i int, a aim) error
 		return b.settle(&shardReply{err: err}, []int{i})
 	}
 	if shard, err := b.r.executedOn(b.op, asked, b.stmtID(i)); err != nil {
-		return err
+		return b.settle(&shardReply{err: err}, []int{i})
 	} else if shard != "" {
 		return b.sendGroup(info, shard, []int{i}, st)
 	}

@@ -331,9 +331,10 @@ func (s *Server) Close() error {
 	s.stop()
 	s.work.Wait()
 	<-s.done
-	s.Node.Services.StepDown()
+	s.Node.Services.Interrupt()
 	s.Service.WaitIdle(10 * time.Second)
 	err := s.Repl.Leave()
+	s.Node.Services.StepDown() // after the log has ended, which a service may wait for: without a majority until the primary stepped down
 	s.builds.Wait()
 	s.Node.Close()
 	return errors.Join(err, s.Engine.Close())

@@ -66,15 +66,19 @@ func (m *RecvChunkStatusReply) fields(c *codec) {
 }
 
 // RecvChunkCommit informs the recipient that the range accepts no more writes. The recipient replies once it has the whole
-// range durably and is in its critical section. Indexes are the donor's: a recipient with different ones refuses.
+// range durably and is in its critical section. Indexes and options are the donor's: a recipient with different ones refuses.
 type RecvChunkCommit struct {
 	Migration
-	Indexes []byte // an array
+	Indexes []byte   // an array of names
+	Specs   [][]byte // of the same indexes
+	Options []byte   // of the collection
 }
 
 func (m *RecvChunkCommit) fields(c *codec) {
 	m.Migration.on(c, "_recvChunkCommit")
 	c.array("indexes", Array, &m.Indexes)
+	c.docs("specs", optional, &m.Specs)
+	c.doc("options", optional, &m.Options)
 }
 
 // RecvChunkCommitReply has the number of documents in the range.

@@ -226,10 +226,8 @@ func (m *Manager) runRecvCommit(op *command.Op, req *msg.RecvChunkCommit, dst []
 	if err != nil {
 		return dst, err
 	}
-	here := readyIndexes(m.Engine.Catalog().Lookup(r.ns))
-	if !bytes.Equal(here.Doc(), req.Indexes) {
-		return dst, mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
-			r.ns, value.Show(value.NewArray(req.Indexes)), value.Show(here))
+	if err := r.checkDefinition(m.Engine.Catalog().Lookup(r.ns), req); err != nil {
+		return dst, err
 	}
 	if err := r.finish(op); err != nil {
 		return dst, err

@@ -530,11 +530,22 @@ func (d *donor) announce(ctx context.Context) error {
 const criticalWait = 30 * time.Second
 
 // transferRest makes the recipient fetch what it does not have yet, and make all of it durable.
-func (d *donor) transferRest(ctx context.Context, indexes []byte) error {
+func (d *donor) transferRest(ctx context.Context, c *catalog.Collection) error {
 	bounded, cancel := context.WithTimeout(ctx, criticalWait)
 	defer cancel()
+	m := &msg.RecvChunkCommit{Migration: d.header(), Indexes: readyIndexes(c).Doc(), Options: value.Doc()}
+	if c != nil {
+		if c.Options != nil {
+			m.Options = c.Options
+		}
+		for _, i := range c.Indexes {
+			if i.Ready {
+				m.Specs = append(m.Specs, i.Spec.Raw)
+			}
+		}
+	}
 	var there msg.RecvChunkCommitReply
-	if err := d.send(bounded, &msg.RecvChunkCommit{Migration: d.header(), Indexes: indexes}, &there); err != nil {
+	if err := d.send(bounded, m, &there); err != nil {
 		if ctx.Err() == nil && bounded.Err() != nil {
 			err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "the recipient shard %s did not have all of the range of %s within %s, during which writes were blocked", d.to, d.ns, criticalWait)
 		}
@@ -566,7 +577,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 		return false, err
 	}
 	critical, err := s.EnterCritical(d.ns, "moveChunk")
-	indexes := readyIndexes(d.m.Engine.Catalog().Lookup(d.ns))
+	c := d.m.Engine.Catalog().Lookup(d.ns)
 	locks.UnlockAll()
 	if err != nil {
 		return false, err
@@ -578,7 +589,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 			s.LeaveCritical(d.ns, critical)
 		}
 	}()
-	if err := d.transferRest(op, indexes.Doc()); err != nil {
+	if err := d.transferRest(op, c); err != nil {
 		return false, err
 	}
 	if err := d.m.hang(op, 5); err != nil {

@@ -40,13 +40,12 @@ func (m *Manager) shardSpecs() []command.Spec {
 // Every migration to this shard begins with it, usually with nothing left to make. It checks that first, while writers continue: an exclusive
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
-	if req.Section == nil && m.complete(req.UUID, req.NS, req.Indexes) {
+	if req.Section == nil && m.complete(req.UUID, req.NS, req.Options, req.Indexes) {
 		return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
 	}
-	if req.Section == nil {
-		if err := m.deleteOrphans(op, req.UUID); err != nil {
-			return dst, err
-		}
+	// Within a section, too: that of a movePrimary does not concern sharded collections, which alone have orphans.
+	if err := m.deleteOrphans(op, req.UUID); err != nil {
+		return dst, err
 	}
 	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
@@ -74,7 +73,7 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 				return err
 			}
 		}
-		return m.matchIndexes(u, c, req.Indexes, owns)
+		return m.matchDefinition(u, c, options, req.Indexes, owns)
 	}
 	if req.Section == nil {
 		return dst, m.makeCopy(op, req.NS, req.UUID, create)
@@ -165,12 +164,12 @@ func mayMove(ns string, entry []byte) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "Collection %s is undergoing changes and chunks cannot be moved", ns)
 }
 
-// complete reports whether a collection is here already, with exactly these indexes.
-func (m *Manager) complete(uuid catalog.UUID, ns string, indexes [][]byte) bool {
+// complete reports whether a collection is here already, with exactly these options and indexes.
+func (m *Manager) complete(uuid catalog.UUID, ns string, options []byte, indexes [][]byte) bool {
 	s := m.Docs.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(ns)
-	if c == nil || c.UUID != uuid {
+	if c == nil || c.UUID != uuid || !sameOptions(c.Options, options) {
 		return false
 	}
 	missing, other := compareIndexes(c, indexes)
@@ -200,7 +199,27 @@ func compareIndexes(c *catalog.Collection, indexes [][]byte) (missing [][]byte, 
 	return missing, other
 }
 
-// matchIndexes gives a collection the indexes that another shard has, as listIndexes shows them there. The collection must be locked exclusively.
+// sameOptions compares the options of a collection on two shards; a collMod may have changed them in another order.
+func sameOptions(a, b []byte) bool {
+	return catalog.SameOptions(a, b) || a != nil && b != nil && value.SameFields(a, b)
+}
+
+// matchDefinition gives a collection the options and indexes that another shard has, as listCollections and listIndexes show them there. The collection must be locked
+// exclusively.
+//
+// A shard that owns nothing of a collection is not asked to change its options, either. Those of an owner stay: it has had each collMod.
+func (m *Manager) matchDefinition(u *storage.UnitOfWork, c *catalog.Collection, options []byte, indexes [][]byte, owns bool) error {
+	if !owns && !sameOptions(c.Options, options) {
+		var err error
+		if c, err = u.SetCollectionOptions(c, options, nil, nil); err != nil { // no entry: it is no change of the collection, of which change streams tell
+			return err
+		}
+		m.node.Forget(u, c)
+	}
+	return m.matchIndexes(u, c, indexes, owns)
+}
+
+// matchIndexes gives a collection the indexes that another shard has. The collection must be locked exclusively.
 //
 // A shard that owns nothing of a collection is not asked to drop an index of it, and keeps one on its empty copy. Without documents, of chunks or left by them, such
 // indexes are dropped: no chunk could come here otherwise, as the donor finds other indexes than its own. On a shard with documents they stay, and the migration

@@ -58,6 +58,7 @@ type recipient struct {
 		clonedLen int64
 		docs      int64     // how many documents have arrived
 		entered   time.Time // when the critical section was entered; zero if not, or by an earlier primary
+		options   []byte    // of the collection on the donor, when the migration began
 	}
 }
 
@@ -309,7 +310,11 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.m.complete(r.uuid, r.ns, indexes) {
+	options := bytes.Clone(value.LookupDoc(infos[0], "options"))
+	r.mu.Lock()
+	r.mu.options = options
+	r.mu.Unlock()
+	if r.m.complete(r.uuid, r.ns, options, indexes) {
 		return nil // the usual case
 	}
 	if err := r.m.deleteOrphans(r.m.Service.Background(ctx, command.OwnClient()), r.uuid); err != nil {
@@ -327,11 +332,11 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 		u.SetFromMigrate()
 		c := s.Catalog().Lookup(r.ns)
 		if c == nil {
-			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: value.Lookup(infos[0], "options").Doc()}); err != nil {
+			if c, err = u.CreateCollection(storage.CollectionSpec{NS: r.ns, UUID: r.uuid, Options: options}); err != nil {
 				return err
 			}
 		}
-		return r.m.matchIndexes(u, c, indexes, owns)
+		return r.m.matchDefinition(u, c, options, indexes, owns)
 	})
 }
 
@@ -417,6 +422,29 @@ func (r *recipient) transferMods(ctx context.Context) (n int, err error) {
 		r.mu.Unlock()
 	}
 	return len(mods.Deleted) + len(mods.Reload), err
+}
+
+// checkDefinition refuses a migration that would commit with a definition of the collection which is not the donor's: a DDL that ran meanwhile did not concern this shard if it
+// owned nothing. Options that have differed since before the migration are an inconsistency of owners, which it does not decide. Donors of earlier versions send only names.
+func (r *recipient) checkDefinition(c *catalog.Collection, req *msg.RecvChunkCommit) error {
+	here := readyIndexes(c)
+	if !bytes.Equal(here.Doc(), req.Indexes) {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: the donor has %s, this shard %s",
+			r.ns, value.Show(value.NewArray(req.Indexes)), value.Show(here))
+	}
+	if req.Options == nil || c == nil {
+		return nil
+	}
+	if missing, other := compareIndexes(c, req.Specs); len(missing)+len(other) > 0 {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the indexes of %s changed during the migration: %d differ from the donor's", r.ns, max(len(missing), len(other)))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !sameOptions(c.Options, req.Options) && !sameOptions(r.mu.options, req.Options) {
+		return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the options of %s changed during the migration: the donor has %s, this shard %s",
+			r.ns, value.ShowDoc(req.Options), value.ShowDoc(c.Options))
+	}
+	return nil
 }
 
 // finish handles _recvChunkCommit: it returns once everything has arrived and is durable.
