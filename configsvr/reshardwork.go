@@ -299,16 +299,26 @@ func (r *resharding) catchUp(ctx context.Context) error {
 	})
 }
 
-// section begins or ends the operation's critical section of a name on shards.
+// section begins or ends the operation's critical section of a name on shards. Within a limit, it waits twice as long for the replies.
+//
+// Hazard: a shard that is frozen when the others have begun the section does not reply. Without a limit here, writers would wait on all of them for as long as it is frozen.
 func (r *resharding) section(ctx context.Context, kind, ns string, ids []string, within time.Duration) error {
 	at := r.m.tick()
 	var more []value.Field
+	bounded := ctx
 	if within > 0 {
 		more = append(more, fld("maxTimeMS", value.NewInt64(max(1, within.Milliseconds()))))
+		var cancel context.CancelFunc
+		bounded, cancel = context.WithTimeout(ctx, 2*within)
+		defer cancel()
 	}
-	return r.sendEach(ctx, ids, func(string) msg.Message {
+	err := r.sendEach(bounded, ids, func(string) msg.Message {
 		return &msg.ParticipantBlock{NS: ns, Type: kind, Command: r.doc.want.Provenance, Owner: cluster.ConfigShardID, ID: r.doc.id, Term: r.doc.term, At: at}
 	}, more...)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return mongoerr.Newf(mongoerr.MaxTimeMSExpired, "a shard does not answer: %s", err)
+	}
+	return err
 }
 
 // sectionWait limits one attempt to begin the critical section: writers queue behind it while it waits for transactions.

@@ -15,6 +15,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -288,5 +289,43 @@ func TestLateMessageOfTheSamePrimaryLetsNoReadsIn(t *testing.T) {
 	if m := <-sharded; m["ok"] != 1.0 {
 		t.Error(m)
 	}
+	c.leftOver()
+}
+
+// A shard is frozen when a resharding is about to block writes. Those to other shards wait no longer than for one attempt; they used to wait until the shard went on.
+func TestFrozenShardBlocksNoWritersOfOthers(t *testing.T) {
+	t.Parallel()
+	var armed atomic.Bool
+	var once sync.Once
+	frozen, free := make(chan struct{}), make(chan struct{})
+	c := newHookedCluster(t, 2, clusterHooks{peer: func(id string, s *shardnode.Server) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if id == "shard1" && string(m.CommandName()) == "_shardsvrParticipantBlock" && armed.Load() {
+				once.Do(func() { close(frozen) })
+				select {
+				case <-free:
+				case <-ctx.Done():
+					return dst, ctx.Err()
+				}
+			}
+			return s.Peer().Call(ctx, m, dst)
+		})
+	}})
+	goOn := sync.OnceFunc(func() { close(free) })
+	t.Cleanup(goOn)
+	c.halved("c")
+	armed.Store(true)
+	resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"_id": 1}, "numInitialChunks": 1}`)
+	<-frozen
+	c.until("the other shard blocks writes", func() bool { return c.heldOn("shard0", "db.c") != "" })
+	inserted := c.later("db", `{"insert": "c", "documents": [{"k": -2}]}`)
+	c.until("the write is let through", func() bool { return len(inserted) > 0 })
+	goOn()
+	for _, reply := range []<-chan bson.M{inserted, resharded} {
+		if m := <-reply; m["ok"] != 1.0 || m["writeErrors"] != nil {
+			t.Error(m)
+		}
+	}
+	c.expect(c.run("db", `{"count": "c"}`)["n"], `3`)
 	c.leftOver()
 }
