@@ -85,7 +85,8 @@ func (m *Manager) runResetPlacementHistory(op *command.Op, _ *msg.ResetPlacement
 	return dst, m.resetHistory(op)
 }
 
-// resetHistory replaces the history by the current placements.
+// resetHistory replaces the history by the current placements. That of namespaces which removed shards had data of stays: a stream that begins before
+// learns from it that events are lost.
 func (m *Manager) resetHistory(ctx context.Context) error {
 	for _, lock := range []func(context.Context) (func(), error){m.lockTables, m.lockList, m.lockHistory} {
 		unlock, err := lock(ctx)
@@ -95,14 +96,11 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 		defer unlock()
 	}
 	now := m.tick()
-	old, err := m.findOnly(ctx, "placementHistory", doc())
+	old, err := m.findOnly(ctx, "placementHistory", doc(), "nss", "shards")
 	if err != nil {
 		return err
 	}
 	w := &msg.WriteTogether{NS: placementNS}
-	for _, d := range old {
-		w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
-	}
 	shards, err := m.find(ctx, "shards", doc())
 	if err != nil {
 		return err
@@ -110,6 +108,12 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 	var all []string
 	for _, d := range shards {
 		all = append(all, value.Lookup(d, "_id").Str())
+	}
+	stays := onRemoved(old, all)
+	for _, d := range old {
+		if !stays[value.Lookup(d, "nss").Str()] {
+			w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
+		}
 	}
 	entries := []placing{{nss: wholeHistory}, {nss: wholeHistory, at: beforeHistory, shards: all}}
 	dbs, err := m.find(ctx, "databases", doc())
@@ -142,6 +146,20 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 	}
 	_, err = cluster.Run(ctx, m.local, msg.Doc(w))
 	return err
+}
+
+// onRemoved returns the namespaces that, by entries of the history, shards other than those of the cluster have had data of.
+func onRemoved(history [][]byte, shards []string) map[string]bool {
+	out := map[string]bool{}
+	for _, d := range history {
+		nss := value.Lookup(d, "nss").Str()
+		for _, s := range value.Values(value.Lookup(d, "shards").Doc()) {
+			if nss != wholeHistory && !slices.Contains(shards, s.Str()) {
+				out[nss] = true
+			}
+		}
+	}
+	return out
 }
 
 // ownersOf lists the shards that own chunks of a collection.

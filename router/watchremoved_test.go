@@ -82,6 +82,13 @@ func TestStreamsReportRemovedShards(t *testing.T) {
 			c.expect(labels, `["NonResumableChangeStreamError"]`)
 		}
 	}
+	c.cmd("admin", bson.D{{Key: "resetPlacementHistory", Value: 1}}) // which is not to hide it
+	if code, _ := c.openWatch("db", "s", bson.D{{Key: "startAtOperationTime", Value: held}}); code != int32(mongoerr.ChangeStreamHistoryLost) {
+		t.Errorf("while it had some, since the history was reset: %d", code)
+	}
+	if code, _ := c.openWatch("db", "s", bson.D{{Key: "startAtOperationTime", Value: after}}); code != 0 {
+		t.Errorf("afterwards, since the history was reset: %d", code)
+	}
 	now()
 	if got := s.more(5000); len(got) != 1 {
 		t.Errorf("the stream that was open has %v", got)
