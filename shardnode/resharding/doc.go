@@ -4,7 +4,8 @@
 //	config server ── _shardsvrReshardingDonorStart ────────► Manager.runDonate        donor: keeps its oplog from now on
 //	              ── _shardsvrReshardingRecipientStart ────► Manager.runReceive       recipient.run
 //	                   donor ◄── runFetchDocuments ── recipient.cloneFrom   a snapshot of all donors at one time, into the temporary collection
-//	                   donor ◄── runFetchChanges ──── recipient.follow      what was written since, read from the donors' oplogs
+//	                   donor ◄── runFetchChanges ──── recipient.gather      meanwhile: the _ids of what is written, read from the donors' oplogs
+//	                   donor ◄── runFetchChanges ──── recipient.follow      what was written, with those _ids and since
 //	              ── _shardsvrParticipantBlock ────────────► a critical section on the donors
 //	              ── _shardsvrReshardingRecipientFinish ───► Manager.runFinish        the rest
 //	              ── _shardsvrRenameCollectionParticipant ─► the temporary collection takes the place of the old one, on each shard
@@ -13,6 +14,9 @@
 // The path of a change: a donor finds the _ids that were written to in its oplog and sends the documents as they are now, to each
 // recipient those that it will own, and of the others the _id alone. A recipient applies each donor's changes in the order in which
 // they arrive, and stores the position that it has reached with them.
+//
+// A clone may take longer than donors keep their oplogs, in which a donor that is a recipient, too, also stores what it clones. While it clones, a recipient therefore stores the _ids of
+// what is written (config.localReshardingOplogBuffer…), each once, and afterwards fetches those documents as they are then (follower.drain). A capped collection is cloned without that.
 //
 // Two donors may have documents of the same _id for a moment: one that moved from one to the other by an update of its old shard key.
 // What a recipient has belongs to the donor that owns it by the old key. A document of another donor waits in that donor's stash
