@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,12 +18,12 @@ import (
 
 // heldClone makes a cluster of two shards in which no recipient of a resharding gets a document of the other shard before free is called. drains sees requests for the documents
 // whose _ids a recipient has stored meanwhile.
-func heldClone(t *testing.T, drains func()) (c *testCluster, free func()) {
+func heldClone(t *testing.T, drains func(ctx context.Context, donor string)) (c *testCluster, free func()) {
 	t.Helper()
 	held := make(chan struct{})
 	free = sync.OnceFunc(func() { close(held) })
 	t.Cleanup(free)
-	c = newHookedCluster(t, 2, clusterHooks{peer: func(_ string, s *shardnode.Server) cluster.Peer {
+	c = newHookedCluster(t, 2, clusterHooks{peer: func(shard string, s *shardnode.Server) cluster.Peer {
 		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 			switch string(m.CommandName()) {
 			case "_shardsvrReshardingFetchDocuments":
@@ -33,7 +34,7 @@ func heldClone(t *testing.T, drains func()) (c *testCluster, free func()) {
 				}
 			case "_shardsvrReshardingFetchChanges":
 				if !value.Lookup(m.Body, "ids").IsMissing() {
-					drains()
+					drains(ctx, shard)
 				}
 			}
 			return s.Peer().Call(ctx, m, dst)
@@ -45,15 +46,24 @@ func heldClone(t *testing.T, drains func()) (c *testCluster, free func()) {
 // buffered returns the _ids that a shard's recipients of reshardings have stored.
 func (c *testCluster) buffered(shard string) (ids []any) {
 	c.t.Helper()
-	colls := c.admin(c.shards[shard], bson.D{{Key: "listCollections", Value: 1}, {Key: "$db", Value: "config"}})
-	for _, coll := range get(colls["cursor"], "firstBatch").(bson.A) {
-		if name := get(coll, "name").(string); strings.HasPrefix(name, "localReshardingOplogBuffer") {
-			for _, d := range get(c.admin(c.shards[shard], bson.D{{Key: "find", Value: name}, {Key: "batchSize", Value: 1000}, {Key: "$db", Value: "config"}})["cursor"], "firstBatch").(bson.A) {
-				ids = append(ids, get(d, "_id"))
-			}
+	for _, name := range c.buffers(shard) {
+		for _, d := range get(c.admin(c.shards[shard], bson.D{{Key: "find", Value: name}, {Key: "batchSize", Value: 1000}, {Key: "$db", Value: "config"}})["cursor"], "firstBatch").(bson.A) {
+			ids = append(ids, get(d, "_id"))
 		}
 	}
 	return ids
+}
+
+// buffers lists the collections of these _ids.
+func (c *testCluster) buffers(shard string) (names []string) {
+	c.t.Helper()
+	colls := c.admin(c.shards[shard], bson.D{{Key: "listCollections", Value: 1}, {Key: "$db", Value: "config"}})
+	for _, coll := range get(colls["cursor"], "firstBatch").(bson.A) {
+		if name := get(coll, "name").(string); strings.HasPrefix(name, "localReshardingOplogBuffer") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // awaitBuffered waits until both recipients have stored an _id.
@@ -79,7 +89,7 @@ func TestWritersDoNotKeepARecipientFromCatchingUp(t *testing.T) {
 	var drained atomic.Int32
 	var writing sync.Mutex
 	var other *testCluster
-	c, free := heldClone(t, func() {
+	c, free := heldClone(t, func(context.Context, string) {
 		if drained.Add(1) > tooMany {
 			return // the test fails, and ends
 		}
@@ -113,7 +123,7 @@ func TestWritersDoNotKeepARecipientFromCatchingUp(t *testing.T) {
 // which ended the resharding with a duplicate key.
 func TestEqualIDsByCollationAreStoredOnce(t *testing.T) {
 	t.Parallel()
-	c, free := heldClone(t, func() {})
+	c, free := heldClone(t, func(context.Context, string) {})
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("db", `{"create": "c", "collation": {"locale": "en", "strength": 2}}`)
 	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
@@ -141,6 +151,100 @@ func TestEqualIDsByCollationAreStoredOnce(t *testing.T) {
 		t.Error(m)
 	}
 	if got := show(c.all("db", `{"find": "c", "sort": {"_id": 1}}`)); got != want {
+		t.Errorf("after the resharding\n%s\nbefore\n%s", got, want)
+	}
+	c.leftOver()
+}
+
+// A resharding is aborted while recipients clone, and while they apply what they have stored meanwhile: nothing of that is left.
+func TestAbortLeavesNoStoredIDs(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []string{"clone", "drain"} {
+		t.Run(phase, func(t *testing.T) {
+			var once sync.Once
+			draining, aborted := make(chan struct{}), make(chan struct{})
+			goOn := sync.OnceFunc(func() { close(aborted) })
+			t.Cleanup(goOn)
+			c, free := heldClone(t, func(ctx context.Context, _ string) {
+				once.Do(func() { close(draining) })
+				select {
+				case <-aborted:
+				case <-ctx.Done():
+				}
+			})
+			c.fill(20)
+			resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"g": 1, "_id": 1}, "numInitialChunks": 2}`)
+			c.until("recipients have stored writes", func() bool {
+				c.run("db", `{"update": "c", "updates": [{"q": {"k": 3}, "u": {"$inc": {"n": 1}}}, {"q": {"k": 13}, "u": {"$inc": {"n": 1}}}]}`)
+				return len(c.buffered("shard0")) >= 2 && len(c.buffered("shard1")) >= 2
+			})
+			want := show(c.all("db", `{"find": "c", "sort": {"_id": 1}}`))
+			if phase == "drain" {
+				free()
+				<-draining
+			}
+			c.run("admin", `{"abortReshardCollection": "db.c"}`)
+			if m := <-resharded; m["ok"] != 0.0 {
+				t.Error(m)
+			}
+			goOn()
+			free()
+			for _, shard := range []string{"shard0", "shard1"} {
+				if left := c.buffers(shard); len(left) > 0 {
+					t.Errorf("%s has %q", shard, left)
+				}
+			}
+			if got := show(c.all("db", `{"find": "c", "sort": {"_id": 1}}`)); got != want {
+				t.Errorf("after the resharding\n%s\nbefore\n%s", got, want)
+			}
+			c.leftOver()
+		})
+	}
+}
+
+// The primaries of both shards change while recipients apply what they have stored during the clone: their next ones continue with the rest.
+func TestNextPrimaryAppliesTheRestOfWhatIsStored(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	at := []chan struct{}{make(chan struct{}), make(chan struct{})}
+	var c *testCluster
+	c, free := heldClone(t, func(ctx context.Context, _ string) {
+		if i := n.Add(1) - 2; i >= 0 && int(i) < len(at) {
+			close(at[i])
+			<-ctx.Done() // the recipient steps down
+		}
+	})
+	c.fill(20)
+	resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"g": 1, "_id": 1}, "numInitialChunks": 2}`)
+	pad := strings.Repeat("x", 1_500_000)
+	set := func(k int) {
+		c.run("db", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"k": %d}, "u": {"$inc": {"n": 1}, "$set": {"pad": %q}}}, {"q": {"k": %d}, "u": {"$inc": {"n": 1}, "$set": {"pad": %q}}}]}`, k, pad, k+10, pad))
+	}
+	c.until("recipients have stored writes", func() bool {
+		set(0)
+		return len(c.buffered("shard0")) >= 2 && len(c.buffered("shard1")) >= 2
+	})
+	for k := range 9 {
+		set(k)
+	}
+	c.run("db", `{"delete": "c", "deletes": [{"q": {"k": 9}, "limit": 1}, {"q": {"k": 19}, "limit": 1}]}`)
+	c.awaitBuffered(int32(9))
+	c.awaitBuffered(int32(19))
+	sum := func() string {
+		return show(c.all("db", `{"aggregate": "c", "pipeline": [{"$sort": {"_id": 1}}, {"$set": {"pad": {"$strLenBytes": {"$ifNull": ["$pad", ""]}}}}], "cursor": {}}`))
+	}
+	want := sum()
+	free()
+	for i := range at {
+		<-at[i]
+		for _, shard := range []string{"shard0", "shard1"} {
+			c.restart(shard)
+		}
+	}
+	if m := <-resharded; m["ok"] != 1.0 {
+		t.Error(m)
+	}
+	if got := sum(); got != want {
 		t.Errorf("after the resharding\n%s\nbefore\n%s", got, want)
 	}
 	c.leftOver()
