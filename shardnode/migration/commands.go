@@ -394,13 +394,14 @@ func (d *donor) readOplog(op *command.Op, s *storage.Snapshot) (ids []value.Valu
 type Written struct {
 	NS    string
 	After storage.Timestamp // entries up to it have been read
-	Limit int               // how many documents are enough
+	Limit int               // how many documents are enough, or how many times the assumed size of one their _ids have
 	By    value.Collator    // how the collection compares _ids
 	IDs   []value.Value     // their _ids, each once
 	Put   []bool            // for each whether it was inserted or deleted, which changes its position in insertion order
 	More  bool              // there may be later entries
 
 	Entries int64          // of the collection
+	size    int            // of their _ids
 	seen    map[string]int // index of IDs
 }
 
@@ -432,7 +433,7 @@ func (w *Written) Read(check func() error, s *storage.Snapshot) error {
 			return err
 		}
 		w.After = at
-		if read++; len(w.IDs) > w.Limit || read >= operationsAtOnce {
+		if read++; len(w.IDs) > w.Limit || w.size > w.Limit*perID || read >= operationsAtOnce {
 			w.More = true
 			return nil
 		}
@@ -483,6 +484,7 @@ func (w *Written) note(e []byte) {
 	at, known := w.seen[key]
 	if !known {
 		at = len(w.IDs)
+		w.size += len(key)
 		w.seen[key], w.IDs, w.Put = at, append(w.IDs, id), append(w.Put, false)
 	}
 	w.Put[at] = w.Put[at] || put

@@ -10,8 +10,8 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
-	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 )
 
 // gatherPause is the time between two looks at a donor's oplog while its documents are cloned.
@@ -93,7 +93,11 @@ func (f *follower) gather(ctx context.Context) (more bool, err error) {
 func (f *follower) buffer(ctx context.Context, ids [][]byte, upTo value.Value) error {
 	r := f.r
 	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		c, err := statedoc.CollectionFor(s, u, bufferNS(r.doc.id, f.donor))
+		of, err := r.collection(s)
+		if err != nil {
+			return err
+		}
+		c, err := beside(s, u, of, bufferNS(r.doc.id, f.donor))
 		if err != nil {
 			return err
 		}
@@ -113,15 +117,30 @@ func (f *follower) buffer(ctx context.Context, ids [][]byte, upTo value.Value) e
 	})
 }
 
+// beside finds a collection for _ids, or documents, of another one, or creates it in the unit. It compares _ids in the same way.
+func beside(s *storage.Snapshot, u *storage.UnitOfWork, of *catalog.Collection, ns string) (*catalog.Collection, error) {
+	if c := s.Catalog().Lookup(ns); c != nil {
+		return c, nil
+	}
+	spec := storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)}
+	if len(of.Collation) > 0 {
+		spec.Options = value.Doc(value.F("collation", value.NewDocument(of.Collation)))
+	}
+	return u.CreateCollection(spec)
+}
+
 // buffered is a document of the buffer, which has an _id alone.
 type buffered struct {
 	rid storage.RecordID
 	doc []byte
 }
 
-// drain applies some of the changes whose _ids wait in the buffer. It reports whether there were any.
-func (f *follower) drain(ctx context.Context) (some bool, err error) {
-	list, err := f.waiting()
+// drain applies some of the changes whose _ids wait in the buffer. It reports whether there are more.
+//
+// Hazard: what is written meanwhile is stored in the buffer if there are. If it were stored in any case, a buffer would never be empty beside clients that write all the time, and the recipient
+// would never be known to have caught up.
+func (f *follower) drain(ctx context.Context) (more bool, err error) {
+	list, more, err := f.waiting()
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -142,16 +161,16 @@ func (f *follower) drain(ctx context.Context) (some bool, err error) {
 	f.r.mu.figures.applied += int64(len(list))
 	f.r.mu.Unlock()
 	f.r.m.counts.applied.Add(int64(len(list)))
-	return true, nil
+	return more || len(reply.Rest) > 0, nil
 }
 
-// waiting returns what is next in the buffer.
-func (f *follower) waiting() (list []buffered, err error) {
+// waiting returns what is next in the buffer, and whether there is more.
+func (f *follower) waiting() (list []buffered, more bool, err error) {
 	s := f.r.m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(bufferNS(f.r.doc.id, f.donor))
 	if c == nil {
-		return nil, nil
+		return nil, false, nil
 	}
 	var o storage.ScanOptions
 	if f.drained != nil {
@@ -159,8 +178,12 @@ func (f *follower) waiting() (list []buffered, err error) {
 	}
 	cur := s.Scan(c, o)
 	defer cur.Close()
-	for len(list) < idsAtOnce && cur.Next() {
+	for size := 0; cur.Next(); {
+		if len(list) >= idsAtOnce || size > maxReply {
+			return list, true, nil
+		}
+		size += len(cur.Doc())
 		list = append(list, buffered{storage.RecordID(cur.RecordID()).Clone(), bytes.Clone(cur.Doc())})
 	}
-	return list, cur.Err()
+	return list, false, cur.Err()
 }

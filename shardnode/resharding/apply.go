@@ -10,7 +10,6 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
-	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -41,18 +40,17 @@ func (r *recipient) follow(ctx context.Context, donor string) error {
 		if err := f.fetchSessions(ctx, false); err != nil {
 			return err
 		}
-		waiting, err := f.drain(ctx)
+		more, err := f.drain(ctx)
 		if err != nil {
 			return err
 		}
-		if waiting { // the donor does not keep its oplog for as long as this takes
+		if more { // the donor does not keep its oplog for as long as this takes
 			if _, err := f.gather(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		more, err := f.round(ctx, final)
-		if err != nil {
+		if more, err = f.round(ctx, final); err != nil {
 			return err
 		}
 		switch {
@@ -355,7 +353,7 @@ func (a *applier) put(doc []byte) error {
 		return a.replace(a.c, rid, old, doc)
 	}
 	if a.stash == nil {
-		if a.stash, err = statedoc.CollectionFor(a.s, a.u, stashNS(a.r.doc.id, a.donor)); err != nil {
+		if a.stash, err = beside(a.s, a.u, a.c, stashNS(a.r.doc.id, a.donor)); err != nil {
 			return err
 		}
 	}

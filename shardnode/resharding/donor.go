@@ -314,7 +314,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		return dst, err
 	}
 	after := max(storage.Timestamp(req.After), d.doc.minFetch)
-	if err := d.keep(req.Recipient, min(after, max(storage.Timestamp(req.Stored), d.doc.minFetch)), req.Ahead); err != nil {
+	if err := d.keep(req.Recipient, after, max(storage.Timestamp(req.Stored), d.doc.minFetch), req.Ahead); err != nil {
 		return dst, err
 	}
 	s := m.Engine.MajoritySnapshot()
@@ -353,18 +353,25 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	return msg.AppendFields(dst, reply), nil
 }
 
-// keep keeps the oplog for a recipient from its position on. It fails if entries after that are gone: each recipient has a pin of its own, since one at
-// an earlier position than the others, or one whose next primary continues from an earlier position, may have lost what the others have received.
-// One that is ahead may still be cloning.
-func (d *donor) keep(recipient string, after storage.Timestamp, ahead bool) error {
+// keep keeps the oplog for a recipient that has received what is up to a time, from the position that its next primary would continue from. It fails if entries after the former are
+// gone: each recipient has a pin of its own, since one at an earlier position than the others, or one whose next primary continues from an earlier position, may have lost what the others have
+// received. If those after the latter alone are gone, this one continues. One that is ahead may still be cloning.
+//
+// Hazard: a recipient's primary that has just stepped up names an earlier position than its predecessor, as it does not know yet that a majority has the later one; and the position that is
+// stored may be gone when the donor's primary steps up. Nobody may need what is gone.
+func (d *donor) keep(recipient string, after, stored storage.Timestamp, ahead bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.ended {
 		return noSuch(d.doc.id)
 	}
-	pin := d.mu.pins[recipient]
-	if pin == nil || after < d.mu.had[recipient] {
-		again, err := d.m.Engine.PinOplog(after)
+	from := min(after, stored)
+	if pin := d.mu.pins[recipient]; pin == nil || from < d.mu.had[recipient] || pin.Check() != nil {
+		again, err := d.m.Engine.PinOplog(from)
+		if err != nil && from < after {
+			from = after
+			again, err = d.m.Engine.PinOplog(from)
+		}
 		if err != nil {
 			return err
 		}
@@ -372,11 +379,9 @@ func (d *donor) keep(recipient string, after storage.Timestamp, ahead bool) erro
 			pin.Release()
 		}
 		d.mu.pins[recipient] = again
-	} else if err := pin.Check(); err != nil {
-		return err
 	}
-	d.mu.had[recipient] = after
-	d.mu.pins[recipient].Advance(after)
+	d.mu.had[recipient] = from
+	d.mu.pins[recipient].Advance(from)
 	if !ahead {
 		d.mu.cloned[recipient] = true
 	}

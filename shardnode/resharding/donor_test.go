@@ -66,7 +66,7 @@ func (k *keptOplog) write() storage.Timestamp {
 
 func (k *keptOplog) keep(d *donor, recipient string, after storage.Timestamp, want mongoerr.Code) {
 	k.Helper()
-	if err := d.keep(recipient, after, false); mongoerr.CodeOf(err) != want {
+	if err := d.keep(recipient, after, after, false); mongoerr.CodeOf(err) != want {
 		k.Errorf("recipient %s at %v: %v", recipient, after, err)
 	}
 }
@@ -147,4 +147,39 @@ func TestRepliesAreSmallBesideClients(t *testing.T) {
 			t.Errorf("step %d: replies of %d bytes, want %d", i, got, step.want)
 		}
 	}
+}
+
+// What a recipient's next primary would ask for is gone, but not what this one asks for: a donor's primary has just stepped up, or the recipient's has, and does not know yet that a majority has
+// what its predecessor had stored. Such a recipient used to get an error, which ended the resharding.
+func TestRecipientWhoseStoredPositionIsGone(t *testing.T) {
+	k := newKeptOplog(t)
+	began := k.m.Engine.Visible()
+	d := k.donor(began)
+	stored := func(recipient string, after, stored storage.Timestamp, want mongoerr.Code) {
+		t.Helper()
+		if err := d.keep(recipient, after, stored, true); mongoerr.CodeOf(err) != want {
+			t.Errorf("recipient %s at %v, stored %v: %v", recipient, after, stored, err)
+		}
+	}
+	back := k.write()
+	for range 3 {
+		at := k.write()
+		stored("a", at, at, mongoerr.OK)
+		stored("b", at, at, mongoerr.OK)
+		k.write()
+	}
+	if cut, err := k.m.Engine.OplogCut(); err != nil || cut <= back {
+		t.Fatalf("cut up to %v, not %v: %v", cut, back, err)
+	}
+	at := k.m.Engine.Visible()
+	stored("a", at, back, mongoerr.OK) // the recipient's next primary
+	stored("a", back, back, mongoerr.CappedPositionLost)
+	k.write()
+	stored("a", at, at, mongoerr.OK) // was kept
+	d.release()
+	d = k.donor(began)
+	defer d.release()
+	stored("b", at, back, mongoerr.OK)
+	k.write()
+	stored("b", at, at, mongoerr.OK)
 }
