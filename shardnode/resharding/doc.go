@@ -4,8 +4,8 @@
 //	config server ── _shardsvrReshardingDonorStart ────────► Manager.runDonate        donor: keeps its oplog from now on
 //	              ── _shardsvrReshardingRecipientStart ────► Manager.runReceive       recipient.run
 //	                   donor ◄── runFetchDocuments ── recipient.cloneFrom   a snapshot of all donors at one time, into the temporary collection
-//	                   donor ◄── runFetchChanges ──── recipient.gather      meanwhile: the _ids of what is written, read from the donors' oplogs
-//	                   donor ◄── runFetchChanges ──── recipient.follow      what was written, with those _ids and since
+//	                   donor ◄── runFetchChanges ──── recipient.gatherFrom  meanwhile, the _ids of what is written since, read from the donors' oplogs, into a buffer
+//	                   donor ◄── runFetchChanges ──── recipient.follow      the documents of these _ids (follower.drain), then what was written after that
 //	              ── _shardsvrParticipantBlock ────────────► a critical section on the donors
 //	              ── _shardsvrReshardingRecipientFinish ───► Manager.runFinish        the rest
 //	              ── _shardsvrRenameCollectionParticipant ─► the temporary collection takes the place of the old one, on each shard
