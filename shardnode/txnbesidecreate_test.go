@@ -21,6 +21,7 @@ func TestTransactionBeginsBesideACreate(t *testing.T) {
 	} {
 		t.Run(s.name, func(t *testing.T) {
 			n := newTestNode(t)
+			n.ok("admin", `{"setParameter": 1, "maxTransactionLockRequestTimeoutMillis": 60000}`) // 5 may pass before this test releases the lock
 			n.ok("d", `{"create": "other"}`)
 			if s.before != "" {
 				n.ok("d", inTxn(s.before, 1, true))
