@@ -235,16 +235,22 @@ func TestReshardCommitsWithoutASection(t *testing.T) {
 	c.leftOver()
 }
 
-// A shard's primary that was paused while it coordinated a DDL blocks writes once more, when its successor blocks reads, too, since shards are being changed.
-func TestDeposedCoordinatorLetsNoReadsIn(t *testing.T) {
-	var late atomic.Pointer[[]byte]
-	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+// keepsBlock makes a cluster that keeps the first message by which a DDL blocks writes on shard0.
+func keepsBlock(t *testing.T) (*testCluster, *atomic.Pointer[[]byte]) {
+	t.Helper()
+	late := new(atomic.Pointer[[]byte])
+	return newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
 		if string(m.CommandName()) == "_shardsvrParticipantBlock" && shard == "shard0" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
 			body := bytes.Clone(m.Body)
 			late.CompareAndSwap(nil, &body)
 		}
 		return nil
-	})
+	}), late
+}
+
+// A shard's primary that was paused while it coordinated a DDL blocks writes once more, when its successor blocks reads, too, since shards are being changed.
+func TestDeposedCoordinatorLetsNoReadsIn(t *testing.T) {
+	c, late := keepsBlock(t)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	reached, _ := c.hangAt("shard0", "createCollection")
@@ -267,14 +273,7 @@ func TestDeposedCoordinatorLetsNoReadsIn(t *testing.T) {
 
 // A message by which a coordinator has blocked writes arrives once more when it blocks reads, too, since shards are being changed.
 func TestLateMessageOfTheSamePrimaryLetsNoReadsIn(t *testing.T) {
-	var late atomic.Pointer[[]byte]
-	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
-		if string(m.CommandName()) == "_shardsvrParticipantBlock" && shard == "shard0" && value.Lookup(m.Body, "blockType").Str() == msg.BlockWrites {
-			body := bytes.Clone(m.Body)
-			late.CompareAndSwap(nil, &body)
-		}
-		return nil
-	})
+	c, late := keepsBlock(t)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
 	reached, release := c.hangAt("shard0", "commit")

@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // gatherPause is the time between two looks at a donor's oplog while its documents are cloned.
@@ -151,6 +152,9 @@ func (f *follower) drain(ctx context.Context) (more bool, err error) {
 	var reply msg.ReshardFetchChangesReply
 	if err := f.ask(ctx, ask, &reply); err != nil {
 		return false, err
+	}
+	if len(reply.Rest) >= len(list) {
+		return false, mongoerr.Newf(mongoerr.InternalError, "of %d documents %s sends none", len(list), f.donor)
 	}
 	list = list[:len(list)-len(reply.Rest)] // the rest is the end of what was asked for
 	if err := f.apply(ctx, &reply, f.p.at, list); err != nil {
