@@ -678,6 +678,8 @@ type oplogState struct {
 	refs     blockRefs
 	lost     atomic.Uint64 // blocks of references up to this time may have lost their documents here
 
+	truncating sync.Mutex // held by a truncation, which deletes what it has counted
+
 	mu    sync.Mutex
 	pins  map[*OplogPin]struct{}
 	holds []*OplogHold
@@ -721,6 +723,8 @@ func (e *Engine) TruncateOplog() error {
 	if !e.writable() {
 		return nil // the primary does it for all members
 	}
+	e.oplog.truncating.Lock()
+	defer e.oplog.truncating.Unlock()
 	size, limit := e.oplog.counters.Load().DataSize.Load(), e.oplogTarget()
 	if size <= limit {
 		return nil
