@@ -20,10 +20,16 @@ import (
 // whose _ids a recipient has stored meanwhile.
 func heldClone(t *testing.T, drains func(ctx context.Context, donor string)) (c *testCluster, free func()) {
 	t.Helper()
+	return heldCloneIn(t, clusterHooks{}, drains)
+}
+
+// heldCloneIn is heldClone with further hooks.
+func heldCloneIn(t *testing.T, hooks clusterHooks, drains func(ctx context.Context, donor string)) (c *testCluster, free func()) {
+	t.Helper()
 	held := make(chan struct{})
 	free = sync.OnceFunc(func() { close(held) })
 	t.Cleanup(free)
-	c = newHookedCluster(t, 2, clusterHooks{peer: func(shard string, s *shardnode.Server) cluster.Peer {
+	hooks.peer = func(shard string, s *shardnode.Server) cluster.Peer {
 		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 			switch string(m.CommandName()) {
 			case "_shardsvrReshardingFetchDocuments":
@@ -39,8 +45,8 @@ func heldClone(t *testing.T, drains func(ctx context.Context, donor string)) (c 
 			}
 			return s.Peer().Call(ctx, m, dst)
 		})
-	}})
-	return c, free
+	}
+	return newHookedCluster(t, 2, hooks), free
 }
 
 // buffered returns the _ids that a shard's recipients of reshardings have stored.

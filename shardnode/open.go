@@ -18,6 +18,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/replset"
+	"github.com/shoaldb/shoal/shardnode/resharding"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -125,7 +126,7 @@ type Server struct {
 
 // Open opens the store and returns a server on it. Requests reach it through a front (command.Front) or a peer.
 func Open(c Config) (*Server, error) {
-	store := storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Store.Logger, OnFailure: c.Fatal, Stores: c.Store.Stores, Standalone: c.SetName == ""}
+	store := storage.Options{Dir: c.Dir, Memory: c.Memory, Logger: c.Store.Logger, OnFailure: c.Fatal, Stores: c.Store.Stores, Standalone: c.SetName == "", Needs: resharding.NeededHistory}
 	if c.Store.Change != nil {
 		c.Store.Change(&store)
 	}

@@ -69,10 +69,13 @@ func (e *Engine) collect(ctx context.Context) error {
 
 func (e *Engine) collectDead(ctx context.Context) error {
 	var oldest Timestamp
+	var err error
 	var gone []pendingDrop
 	for i := len(e.lines) - 1; i >= 0; i-- { // the replicated line comes last
 		l := &e.lines[i]
-		oldest = e.advanceOldest(i)
+		if oldest, err = e.advanceOldest(i); err != nil {
+			return err
+		}
 		if err := e.dropDead(ctx, l, oldest); err != nil {
 			return err
 		}
@@ -114,7 +117,7 @@ const (
 // advanceOldest moves the history window forward and returns the timestamp up to which superseded versions may be
 // dropped. A snapshot in use holds it back, and so does an unfinished index: its build, on this member or on the
 // primary, inserts keys with the version of its start, and a later deletion must still be there to hide them.
-func (e *Engine) advanceOldest(line int) Timestamp {
+func (e *Engine) advanceOldest(line int) (Timestamp, error) {
 	window := e.HistoryWindow()
 	if e.DiskLow() {
 		window = min(window, lowHistory)
@@ -123,27 +126,41 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 	oldest := &e.lines[line].oldest
 	v := e.view.Load()
 	if unfinishedIndexes(v.cat) {
-		return min(Timestamp(oldest.Load()), e.snapshots.min(line))
+		return min(Timestamp(oldest.Load()), e.snapshots.min(line)), nil
 	}
 	// A build missing from this catalog begins later.
 	if line == lineLocal {
 		limit = min(limit, v.local)
 	} else {
-		limit = min(limit, v.ts)
+		needed, err := e.neededHistory()
+		if err != nil {
+			return 0, err
+		}
+		limit = min(limit, v.ts, needed) // what is stored behind v says that it needs what is behind v
 	}
 	for {
 		old := Timestamp(oldest.Load())
 		to := min(limit, e.snapshots.min(line))
 		if to <= old {
-			return min(old, e.snapshots.min(line))
+			return min(old, e.snapshots.min(line)), nil
 		}
 		if !oldest.CompareAndSwap(uint64(old), uint64(to)) {
 			continue
 		}
 		// A snapshot that registered between the check and the swap, having read oldest before the swap, is seen
 		// now. Snapshots that read oldest later see its new value.
-		return min(to, e.snapshots.min(line))
+		return min(to, e.snapshots.min(line)), nil
 	}
+}
+
+// neededHistory asks Options.Needs.
+func (e *Engine) neededHistory() (Timestamp, error) {
+	if e.opts.Needs == nil {
+		return MaxTimestamp, nil
+	}
+	s := e.Snapshot()
+	defer s.Release()
+	return e.opts.Needs(s)
 }
 
 func unfinishedIndexes(cat *catalog.Snapshot) (found bool) {

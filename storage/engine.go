@@ -27,6 +27,9 @@ type Options struct {
 	Logger *zerolog.Logger // nil for no log
 	// HistoryWindow is the age of the oldest state that snapshots can read (minSnapshotHistoryWindowInSeconds); 0 is 300 s.
 	HistoryWindow time.Duration
+	// Needs returns the oldest time whose state will still be read, whatever its age, the largest timestamp if there is none; nil for none. It is asked in each round of the collector, on each member, about
+	// what is stored, so that a member that becomes primary, or starts again, has what its predecessor kept.
+	Needs func(*Snapshot) (Timestamp, error)
 	// OplogSize is the size in bytes that the oplog is truncated to; 0 picks 5 % of the free disk, at least 990
 	// MB, and 64 MB in memory. While the disk is low it is lowOplog at most.
 	OplogSize int64

@@ -603,14 +603,14 @@ func TestHistoryWindowChanges(t *testing.T) {
 	defer func() { _ = e.Close() }()
 	create(t, e, "d.c", nil)
 	first := e.Visible()
-	if oldest := e.advanceOldest(0); oldest > first {
+	if oldest, err := e.advanceOldest(0); err != nil || oldest > first {
 		t.Fatalf("history of 300 s begins at %v, after %v", oldest, first)
 	}
 	u := e.NewUnitOfWork(nil)
 	u.Oplog(OplogEntry{Op: 'n', StmtID: -1})
 	last := commit(t, e, u)
 	e.SetHistoryWindow(-2 * time.Second) // ends ahead of the clock: only the newest version is kept
-	if oldest := e.advanceOldest(0); oldest != last {
+	if oldest, err := e.advanceOldest(0); err != nil || oldest != last {
 		t.Fatalf("without a window history begins at %v, not at %v", oldest, last)
 	}
 	if _, err := e.SnapshotAt(first); mongoerr.CodeOf(err) != mongoerr.SnapshotTooOld {

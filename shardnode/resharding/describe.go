@@ -47,10 +47,7 @@ func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 	for _, d := range m.mu.donors {
 		f := d.doc.described("ReshardingDonorService", now)
 		d.mu.Lock()
-		state := donatingOplog
-		if d.mu.snap != nil || len(d.mu.cloned) == 0 {
-			state = donatingData
-		}
+		state := d.doc.state
 		d.mu.Unlock()
 		out = append(out, append(f, value.F("donorState", value.NewString(state))))
 	}

@@ -88,6 +88,7 @@ type donorDoc struct {
 	about
 	minFetch   storage.Timestamp // the oplog is kept from here on
 	recipients []string
+	state      string // donatingData until all recipients have cloned; guarded by the donor's mu
 }
 
 func donorDocs(store statedoc.Store) statedoc.Collection[*donorDoc] {
@@ -96,15 +97,36 @@ func donorDocs(store statedoc.Store) statedoc.Collection[*donorDoc] {
 
 // Doc implements statedoc.Doc.
 func (d *donorDoc) Doc() []byte {
-	state := value.Doc(value.F("state", value.NewString(donatingData)), value.F("minFetchTimestamp", d.minFetch.Value()))
+	state := value.Doc(value.F("state", value.NewString(d.state)), value.F("minFetchTimestamp", d.minFetch.Value()))
 	return value.Doc(append(d.fields(), value.F("recipientShards", stringsValue(d.recipients)), value.F("mutableState", value.NewDocument(state)))...)
+}
+
+// NeededHistory returns the oldest time that a clone of what is stored in a snapshot reads.
+//
+// Hazard: a donor's primary keeps what is cloned by a snapshot, which its successor, or itself after a restart, does not have: a clone that had lasted longer than the history window could not go on. Every
+// member therefore keeps it for as long as the donor's document says that it is cloned. The time of the clone is chosen once all donors' documents are stored.
+func NeededHistory(s *storage.Snapshot) (storage.Timestamp, error) {
+	needed := storage.MaxTimestamp
+	c := s.Catalog().Lookup(donorsNS)
+	if c == nil {
+		return needed, nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{})
+	defer cur.Close()
+	for cur.Next() {
+		if d, err := readDonorDoc(cur.Doc()); err == nil && d.state == donatingData { // one that cannot be read is never used
+			needed = min(needed, d.minFetch)
+		}
+	}
+	return needed, cur.Err()
 }
 
 func readDonorDoc(doc []byte) (*donorDoc, error) {
 	a, err := readAbout(doc)
+	state := value.LookupDoc(doc, "mutableState")
 	return &donorDoc{
-		about: a, minFetch: storage.Timestamp(value.Lookup(value.LookupDoc(doc, "mutableState"), "minFetchTimestamp").TimestampU64()),
-		recipients: stringsOf(value.Lookup(doc, "recipientShards")),
+		about: a, minFetch: storage.Timestamp(value.Lookup(state, "minFetchTimestamp").TimestampU64()),
+		recipients: stringsOf(value.Lookup(doc, "recipientShards")), state: value.Lookup(state, "state").Str(),
 	}, err
 }
 

@@ -2,12 +2,14 @@ package resharding
 
 import (
 	"bytes"
+	"context"
 	"slices"
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -148,7 +150,7 @@ func (m *Manager) donate(op *command.Op, req *msg.ReshardDonate) (d *donor, err 
 	}
 	doc := &donorDoc{
 		about:    about{id: catalog.UUID(req.ID), ns: req.NS, uuid: c.UUID, temp: req.Temp, since: m.Now().UnixMilli(), command: bytes.Clone(req.Command)},
-		minFetch: m.Engine.Visible(), recipients: slices.Clone(req.Recipients),
+		minFetch: m.Engine.Visible(), recipients: slices.Clone(req.Recipients), state: donatingData,
 	}
 	if doc, err = begun(op, donorDocs(m.Docs), m.Docs, doc); err != nil {
 		return nil, err
@@ -317,6 +319,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 	if err := d.keep(req.Recipient, after, max(storage.Timestamp(req.Stored), d.doc.minFetch), req.Ahead); err != nil {
 		return dst, err
 	}
+	d.noteCloned(op)
 	s := m.Engine.MajoritySnapshot()
 	defer s.Release()
 	if s.Timestamp() < after { // a new primary does not know yet that a majority has what its predecessor has sent
@@ -385,18 +388,38 @@ func (d *donor) keep(recipient string, after, stored storage.Timestamp, ahead bo
 	if !ahead {
 		d.mu.cloned[recipient] = true
 	}
-	all := func(in func(recipient string) bool) bool {
-		return !slices.ContainsFunc(d.doc.recipients, func(r string) bool { return !in(r) })
-	}
-	if d.mu.pin != nil && all(func(r string) bool { return d.mu.pins[r] != nil }) {
+	if d.mu.pin != nil && d.all(func(r string) bool { return d.mu.pins[r] != nil }) {
 		d.mu.pin.Release()
 		d.mu.pin = nil
 	}
-	if d.mu.snap != nil && all(func(r string) bool { return d.mu.cloned[r] }) {
+	if d.mu.snap != nil && d.all(func(r string) bool { return d.mu.cloned[r] }) {
 		d.mu.snap.Release()
 		d.mu.snap = nil
 	}
 	return nil
+}
+
+// all reports whether something is true of all recipients.
+func (d *donor) all(of func(recipient string) bool) bool {
+	return !slices.ContainsFunc(d.doc.recipients, func(r string) bool { return !of(r) })
+}
+
+// noteCloned stores that all recipients have cloned: the members then no longer need the history of the clone's time. If that fails, the next request repeats it.
+func (d *donor) noteCloned(ctx context.Context) {
+	d.mu.Lock()
+	cloned := d.doc.state == donatingData && d.all(func(r string) bool { return d.mu.cloned[r] })
+	d.mu.Unlock()
+	if !cloned {
+		return
+	}
+	err := d.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		return donorDocs(d.m.Docs).UpdateIn(s, u, d.doc.ID(), func(doc *donorDoc) { doc.state = donatingOplog })
+	})
+	if err == nil {
+		d.mu.Lock()
+		d.doc.state = donatingOplog
+		d.mu.Unlock()
+	}
 }
 
 // changes looks up the documents that were written to.
