@@ -114,6 +114,9 @@ const (
 // advanceOldest moves the history window forward and returns the timestamp up to which superseded versions may be
 // dropped. A snapshot in use holds it back, and so does an unfinished index: its build, on this member or on the
 // primary, inserts keys with the version of its start, and a later deletion must still be there to hide them.
+//
+// Invariant: the replicated history reaches back to what is durable (MajoritySnapshot). Hazard: the clock jumps forward, or the disk becomes low, while the newest writes
+// are not durable: the window alone then ends behind the last durable moment.
 func (e *Engine) advanceOldest(line int) Timestamp {
 	window := e.HistoryWindow()
 	if e.DiskLow() {
@@ -129,7 +132,7 @@ func (e *Engine) advanceOldest(line int) Timestamp {
 	if line == lineLocal {
 		limit = min(limit, v.local)
 	} else {
-		limit = min(limit, v.ts)
+		limit = min(limit, v.ts, e.Durable())
 	}
 	for {
 		old := Timestamp(oldest.Load())
