@@ -117,6 +117,9 @@ const (
 // advanceOldest moves the history window forward and returns the timestamp up to which superseded versions may be
 // dropped. A snapshot in use holds it back, and so does an unfinished index: its build, on this member or on the
 // primary, inserts keys with the version of its start, and a later deletion must still be there to hide them.
+//
+// Invariant: the replicated history reaches back to what is durable (MajoritySnapshot). Hazard: the clock jumps forward, or the disk becomes low, while the newest writes
+// are not durable: the window alone then ends behind the last durable moment.
 func (e *Engine) advanceOldest(line int) (Timestamp, error) {
 	window := e.HistoryWindow()
 	if e.DiskLow() {
@@ -136,7 +139,7 @@ func (e *Engine) advanceOldest(line int) (Timestamp, error) {
 		if err != nil {
 			return 0, err
 		}
-		limit = min(limit, v.ts, needed) // what is stored behind v says that it needs what is behind v
+		limit = min(limit, v.ts, e.Durable(), needed) // what is stored behind v says that it needs what is behind v
 	}
 	for {
 		old := Timestamp(oldest.Load())

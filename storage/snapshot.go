@@ -101,19 +101,23 @@ func (e *Engine) Snapshot() *Snapshot {
 
 // MajoritySnapshot returns the newest view that no crash can undo.
 func (e *Engine) MajoritySnapshot() *Snapshot {
-	d := e.Durable()
-	if d >= e.Visible() {
-		return e.Snapshot()
+	for {
+		d := e.Durable()
+		if d >= e.Visible() {
+			return e.Snapshot()
+		}
+		s, err := e.SnapshotAt(d)
+		if err == nil && d >= e.space.gone.newest() {
+			return s
+		}
+		if err == nil {
+			s.Release()
+		}
+		// What is discarded, and the end of the history, are never later than what is durable (advanceOldest): that has moved on since d.
+		if e.Durable() == d {
+			return e.Snapshot()
+		}
 	}
-	s, err := e.SnapshotAt(d)
-	if err != nil {
-		return e.Snapshot()
-	}
-	if d < e.space.gone.newest() { // a drop is durable before its table is discarded, so d has moved on since
-		s.Release()
-		return e.Snapshot()
-	}
-	return s
 }
 
 // SnapshotAt returns the view at ts. It fails with SnapshotTooOld (239) before the history window, and with
