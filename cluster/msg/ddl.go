@@ -491,12 +491,14 @@ func (m *ShardCreateIndexes) fields(c *codec) {
 type CheckCommand struct {
 	ShardCommand
 	Unfinished []string // indexes that serve no shard key yet, since what creates them may be undone
+	Builds     [][]byte // createIndexes commands in progress that a dropIndexes would end; they may not have begun on this shard
 }
 
 func (m *CheckCommand) fields(c *codec) {
 	c.on("_shardsvrCheckCommand", &m.Coll)
 	m.rest(c)
 	c.strs("unfinishedIndexes", optional, &m.Unfinished)
+	c.docs("builds", optional, &m.Builds)
 }
 
 // CheckCommandReply describes what the command would do.

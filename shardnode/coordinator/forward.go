@@ -24,6 +24,8 @@ type forward struct {
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
 	ended []*run
+	// builds are the createIndexes commands that a dropIndexes would end, while it asks whether it is refused (checkFirst).
+	builds [][]byte
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -208,28 +210,20 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 	if err := f.locate(ctx, r); err != nil {
 		return err
 	}
-	for {
-		unfinished, unknown := r.unfinished(f)
-		err := f.checkEach(ctx, r, unfinished)
-		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
-			return f.answerEnded(ctx, r)
-		}
-		if unknown == nil || mongoerr.CodeOf(err) != mongoerr.CannotDropShardKeyIndex {
-			if err == nil && f.kind == createIndexesKind {
-				r.noteMakes(f)
-			}
-			if err == nil && f.kind == dropIndexesKind {
-				f.at.Was = int64(f.indexesHere(r))
-			}
-			return err
-		}
-		if err := r.follow(ctx, unknown, unknown.makes.known); err != nil {
-			return err
-		}
+	err := f.checkAll(ctx, r)
+	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
+		return f.answerEnded(ctx, r)
 	}
+	if err == nil && f.kind == createIndexesKind {
+		r.noteMakes(f)
+	}
+	if err == nil && f.kind == dropIndexesKind {
+		f.at.Was = int64(f.indexesHere(r))
+	}
+	return err
 }
 
-// checkEach is checkShards for the shards that are listed.
+// checkEach has each shard that is listed check the command.
 func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
 	f.at.Missing = nil
@@ -239,7 +233,7 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 			return err
 		}
 		defer r.asks(s.Peer)()
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished, Builds: f.builds}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)

@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -47,7 +48,7 @@ func checkCommandSpec(cs *Commands) command.Spec {
 			return dst, err
 		}
 		defer in.Close()
-		missing, err := cs.check(in, req.DB+"."+req.Coll, req.Unfinished)
+		missing, err := cs.check(in, req)
 		if err != nil {
 			return dst, err
 		}
@@ -58,8 +59,9 @@ func checkCommandSpec(cs *Commands) command.Spec {
 }
 
 // check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
-// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there, and unfinished those that serve no shard key, although they are ready.
-func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missing []string, err error) {
+// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there.
+func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (missing []string, err error) {
+	ns := req.DB + "." + req.Coll
 	w, err := cs.begin(op)
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missi
 	if err := w.checkUUID(ns); err != nil {
 		return nil, err
 	}
-	w.checks, w.unfinished = true, unfinished
+	w.checks, w.unfinished, w.builds = true, req.Unfinished, req.Builds
 	switch name := op.Req.Spec.Name; name {
 	case "collMod":
 		m, err := parseCollMod(op, ns)
@@ -112,6 +114,36 @@ func (w *operation) missingIndexes(ns string) (names []string, err error) {
 		names = append(names, value.Lookup(spec, "name").Str())
 	}
 	return names, err
+}
+
+// othersWithKey returns the indexes with a key, in its stored form, that builds elsewhere will create here, and that the collection does not have. Builds that it refuses create none.
+func (w *operation) othersWithKey(c *catalog.Collection, ts *namespace.SeriesOptions, key []byte) (specs []*indexkey.Spec, err error) {
+	for _, cmd := range w.builds {
+		in, err := w.Op.Nested(cmd)
+		if err != nil {
+			return nil, err
+		}
+		ci := &newIndexes{ns: c.NS, ts: ts}
+		ci.raw, err = indexSpecs(in)
+		in.Close()
+		if err != nil {
+			return nil, err
+		}
+		missing, err := ci.missing(c)
+		if err != nil {
+			continue
+		}
+		for _, raw := range missing {
+			spec, err := indexkey.ParseSpec(raw)
+			if err != nil {
+				return nil, err
+			}
+			if indexkey.SameKey(spec.KeyPattern, key) {
+				specs = append(specs, spec)
+			}
+		}
+	}
+	return specs, nil
 }
 
 // fence returns a check that fails for a message whose run does not hold the name's critical section on this shard; nil if the message does
