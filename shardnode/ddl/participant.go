@@ -48,48 +48,49 @@ func checkCommandSpec(cs *Commands) command.Spec {
 			return dst, err
 		}
 		defer in.Close()
-		missing, err := cs.check(in, req)
+		would, err := cs.check(in, req)
 		if err != nil {
 			return dst, err
 		}
-		return msg.AppendFields(dst, &msg.CheckCommandReply{Missing: missing}), nil
+		return msg.AppendFields(dst, &would), nil
 	})
 	s.Roles, s.Kind, s.AdminOnly, s.Namespace, s.PrimaryOnly = command.Shard, command.DDL, false, true, true
 	return s
 }
 
 // check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
-// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there.
-func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (missing []string, err error) {
+// coordinator.
+func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (would msg.CheckCommandReply, err error) {
 	ns := req.DB + "." + req.Coll
 	w, err := cs.begin(op)
 	if err != nil {
-		return nil, err
+		return would, err
 	}
 	if op.Req.Spec.Name == "createIndexes" && cs.Engine.Catalog().Lookup(ns) == nil {
-		return nil, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
+		return would, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
 			WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
 	}
 	if err := w.checkUUID(ns); err != nil {
-		return nil, err
+		return would, err
 	}
 	w.checks, w.unfinished, w.builds = true, req.Unfinished, req.Builds
 	switch name := op.Req.Spec.Name; name {
 	case "collMod":
 		m, err := parseCollMod(op, ns)
 		if err != nil {
-			return nil, err
+			return would, err
 		}
-		return nil, w.Retry(func() error { return w.modify(m) })
+		return would, w.Retry(func() error { return w.modify(m) })
 	case "dropIndexes":
-		_, _, err := w.dropIndexes(ns)
-		return w.absent, err
+		was, _, err := w.dropIndexes(ns)
+		return msg.CheckCommandReply{Missing: w.absent, Indexes: int64(was)}, err
 	case "createIndexes":
-		return w.missingIndexes(ns)
+		would.Missing, err = w.missingIndexes(ns)
+		return would, err
 	case "convertToCapped":
-		return nil, w.mayConvert(ns)
+		return would, w.mayConvert(ns)
 	default:
-		return nil, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
+		return would, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
 	}
 }
 
