@@ -43,8 +43,6 @@ type resharding struct {
 	err  error // before done is closed
 	// started is set once a goroutine drives it. The lock of reshardings guards it.
 	started bool
-	// finishing is set once recipients may have received ReshardFinish. Like doc it belongs to the goroutine that drives the operation.
-	finishing bool
 
 	mu struct {
 		sync.Mutex
@@ -90,7 +88,7 @@ func (m *Manager) RunReshardings(ctx context.Context) {
 }
 
 func newResharding(m *Manager, d *reshardState) *resharding {
-	r := &resharding{m: m, doc: d, done: make(chan struct{}), finishing: d.state == reshardBlocking}
+	r := &resharding{m: m, doc: d, done: make(chan struct{})}
 	r.mu.state, r.mu.force = d.state, d.force
 	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
 	return r
