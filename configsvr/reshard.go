@@ -83,6 +83,7 @@ func (m *Manager) RunReshardings(ctx context.Context) {
 		m.startResharding(ctx, r)
 	}
 	s.mu.Unlock()
+	m.tellUntold(ctx)
 	<-ctx.Done()
 	s.wg.Wait()
 }

@@ -572,44 +572,13 @@ func (r *resharding) conclude(ctx context.Context) error {
 	if err := r.endAll(ctx, true); err != nil {
 		return err
 	}
-	r.tellOthers(ctx)
+	if err := r.tellOthers(ctx); err != nil {
+		return err
+	}
 	if !d.tracked {
 		return nil
 	}
 	return m.removeChunks(ctx, d.uuid)
-}
-
-// tellOthers tells the shards that take no part of the new placement. One that could not be asked whether it has an empty copy (copies) drops it then (Manager.dropSuperseded). A shard that does
-// not reply in time is told again, while this member is primary: the operation does not wait for it.
-func (r *resharding) tellOthers(ctx context.Context) {
-	all, err := r.m.registry.All(ctx)
-	if err != nil {
-		return // shards look by themselves, too
-	}
-	bounded, cancel := context.WithTimeout(ctx, copiesWait)
-	defer cancel()
-	var told sync.WaitGroup
-	for _, s := range all {
-		if slices.Contains(r.participants(), s.ID) {
-			continue
-		}
-		told.Go(func() {
-			if r.tell(bounded, s.ID) == nil {
-				return
-			}
-			r.m.resharding.wg.Go(func() {
-				for try := 0; r.tell(ctx, s.ID) != nil && !r.m.hasLeft(ctx, s.ID) && cluster.Backoff(ctx, try) == nil; try++ {
-				}
-			})
-		})
-	}
-	told.Wait()
-}
-
-// tell tells a shard of the collection's new placement.
-func (r *resharding) tell(ctx context.Context, id string) error {
-	_, err := r.m.onShard(ctx, id, &msg.FlushRoutingTable{NS: r.doc.ns})
-	return err
 }
 
 func (r *resharding) notify(ctx context.Context) error {
