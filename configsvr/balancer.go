@@ -50,10 +50,12 @@ func newBalancer() *balancer {
 	return b
 }
 
-// RunBalancer runs rounds until ctx ends. It runs on the config server's primary.
+// RunBalancer runs rounds until ctx ends. It runs on the config server's primary, and goes on at the pace of the one before, which may have been moving something.
 func (m *Manager) RunBalancer(ctx context.Context) {
-	pause := balancerPause
-	for {
+	throttle := func() time.Duration {
+		return time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
+	}
+	for pause := min(throttle(), balancerPause); ; {
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -66,7 +68,7 @@ func (m *Manager) RunBalancer(ctx context.Context) {
 		pause = balancerPause
 		// Failed migrations are retried in the next round.
 		if moved, _ := m.BalancerRound(ctx); moved > 0 {
-			pause = time.Duration(m.Params.Int("balancerMigrationsThrottlingMs")) * time.Millisecond
+			pause = throttle()
 		}
 	}
 }
@@ -93,7 +95,8 @@ func (m *Manager) setBalancer(ctx context.Context, on bool) error {
 	return err
 }
 
-// soon makes the next round begin at once.
+// soon makes the next round begin at once: it is turned on, has other settings for a collection, or there is another shard, or one to be emptied. A change of zones does not wake it. The manual has
+// clients stop the balancer while they set several, and those who do not would have chunks moved by the first of them.
 func (b *balancer) soon() {
 	select {
 	case b.wake <- struct{}{}:

@@ -43,8 +43,6 @@ type resharding struct {
 	err  error // before done is closed
 	// started is set once a goroutine drives it. The lock of reshardings guards it.
 	started bool
-	// finishing is set once recipients may have received ReshardFinish. Like doc it belongs to the goroutine that drives the operation.
-	finishing bool
 
 	mu struct {
 		sync.Mutex
@@ -85,12 +83,13 @@ func (m *Manager) RunReshardings(ctx context.Context) {
 		m.startResharding(ctx, r)
 	}
 	s.mu.Unlock()
+	m.tellUntold(ctx)
 	<-ctx.Done()
 	s.wg.Wait()
 }
 
 func newResharding(m *Manager, d *reshardState) *resharding {
-	r := &resharding{m: m, doc: d, done: make(chan struct{}), finishing: d.state == reshardBlocking}
+	r := &resharding{m: m, doc: d, done: make(chan struct{})}
 	r.mu.state, r.mu.force = d.state, d.force
 	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
 	return r

@@ -34,6 +34,14 @@ type reshardShards struct {
 	idle               []string // those that are neither and have kept an empty copy, from when they had chunks
 }
 
+// reshardMarks are what has been asked or done within a state.
+type reshardMarks struct {
+	force    bool // writes are to be blocked without waiting for recipients to catch up
+	notified bool // change streams have been notified
+	// finishing is set, and stored, before the first recipient is sent ReshardFinish: from then on writes stay blocked until the end.
+	finishing bool
+}
+
 // reshardState is the state document of a resharding.
 type reshardState struct {
 	id, uuid  [16]byte // of the operation and the collection as it will be; of the collection as it is
@@ -50,9 +58,8 @@ type reshardState struct {
 	reshardShards
 	cloneAt uint64
 	reshardSize
-	force    bool // writes are to be blocked without waiting for recipients to catch up
-	notified bool // change streams have been notified
-	failed   *mongoerr.Error
+	reshardMarks
+	failed *mongoerr.Error
 	// term is that of the primary that drives the operation. Each has a later one than those before it, even if the terms of the set began anew, and stores it
 	// before it sends anything.
 	term int64
@@ -69,7 +76,7 @@ func (d *reshardState) doc() []byte {
 		fld("reshardingKey", value.NewDocument(d.key)),
 		fld("donorShards", shardList(d.donors)), fld("recipientShards", shardList(d.recipients)), fld("idleShards", shardList(d.idle)),
 		fld("approxDocumentsToCopy", value.NewInt64(d.docs)), fld("approxBytesToCopy", value.NewInt64(d.bytes)),
-		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)), fld("coordinatorTerm", value.NewInt64(d.term)),
+		fld("forcedCommit", value.NewBool(d.force)), fld("notified", value.NewBool(d.notified)), fld("recipientsFinish", value.NewBool(d.finishing)), fld("coordinatorTerm", value.NewInt64(d.term)),
 	}
 	if len(d.oldKey) > 0 {
 		f = append(f, fld("oldShardKey", value.NewDocument(d.oldKey)))
@@ -124,9 +131,11 @@ func readReshardState(raw []byte) (*reshardState, error) {
 		id: req.ID, ns: req.NS, want: req.Reshard, temp: value.Lookup(raw, "tempNs").Str(), state: value.Lookup(raw, "state").Str(),
 		primary: value.Lookup(raw, "primaryShard").Str(), tracked: value.Lookup(raw, "tracked").Truthy(), key: value.LookupDoc(raw, "reshardingKey"), collation: value.LookupDoc(raw, "defaultCollation"), series: value.LookupDoc(raw, "timeseriesFields"), oldKey: value.LookupDoc(raw, "oldShardKey"),
 		started: value.Lookup(raw, "startTime").DateTime(), cloneAt: value.Lookup(raw, "cloneTimestamp").TimestampU64(),
-		reshardSize: reshardSize{value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), value.SafeInt64(value.Lookup(raw, "approxBytesToCopy"))},
-		force:       value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy(), term: value.SafeInt64(value.Lookup(raw, "coordinatorTerm")),
+		reshardSize:  reshardSize{value.SafeInt64(value.Lookup(raw, "approxDocumentsToCopy")), value.SafeInt64(value.Lookup(raw, "approxBytesToCopy"))},
+		reshardMarks: reshardMarks{force: value.Lookup(raw, "forcedCommit").Truthy(), notified: value.Lookup(raw, "notified").Truthy()}, term: value.SafeInt64(value.Lookup(raw, "coordinatorTerm")),
 	}
+	finishing := value.Lookup(raw, "recipientsFinish")
+	d.finishing = finishing.Truthy() || finishing.IsMissing() && d.state == reshardBlocking // an earlier version did not store it
 	copy(d.uuid[:], value.Lookup(raw, "ui").Bytes())
 	for name, list := range map[string]*[]string{"donorShards": &d.donors, "recipientShards": &d.recipients, "idleShards": &d.idle} {
 		if v := value.Lookup(raw, name); v.T == value.Array {

@@ -15,7 +15,7 @@ func TestReshardStateIsReadAsStored(t *testing.T) {
 		{id: [16]byte{1}, uuid: [16]byte{2}, ns: "d.c", temp: "d.system.resharding.x", primary: "s1", tracked: true, state: reshardCloning, started: 5,
 			want: msg.Reshard{Provenance: msg.ReshardCollection, Key: value.Doc(value.F("a", value.NewInt32(1))), Chunks: 4, Force: true, Zones: [][]byte{value.Doc(value.F("zone", value.NewString("z")))}},
 			key:  value.Doc(value.F("a", value.NewInt32(1))), oldKey: value.Doc(value.F("_id", value.NewString("hashed"))), collation: value.Doc(value.F("locale", value.NewString("de"))),
-			reshardShards: reshardShards{donors: []string{"s1", "s2"}, recipients: []string{"s1", "s3"}, idle: []string{"s4"}}, cloneAt: 77, reshardSize: reshardSize{8, 9}, force: true, series: value.Doc(value.F("timeField", value.NewString("t"))), notified: true},
+			reshardShards: reshardShards{donors: []string{"s1", "s2"}, recipients: []string{"s1", "s3"}, idle: []string{"s4"}}, cloneAt: 77, reshardSize: reshardSize{8, 9}, reshardMarks: reshardMarks{force: true, notified: true, finishing: true}, series: value.Doc(value.F("timeField", value.NewString("t")))},
 		{id: [16]byte{1}, uuid: [16]byte{2}, ns: "d.c", temp: "d.system.resharding.x", state: reshardQuiesced, key: idKey,
 			want: msg.Reshard{Provenance: msg.MoveCollection, To: "s2"}, failed: mongoerr.New(mongoerr.ReshardCollectionAborted, "aborted")},
 	} {

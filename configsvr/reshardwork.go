@@ -327,22 +327,29 @@ const sectionWait = 500 * time.Millisecond
 // block ends writes, and waits until recipients have all of them; then it ends reads, too.
 //
 // Invariant: from the first ReshardFinish on, writes stay blocked until the operation has been committed or undone. A recipient that
-// has finished does not ask its donors again.
+// has finished does not ask its donors again. That recipients are about to be sent it is stored before, by a majority: a deposed primary that sends it late has stored it.
 //
 // Hazard: the step may be repeated, after a transient error or by the next primary, when some recipients have finished. It must not let
 // writers through between attempts then, unlike before; if writes cannot be blocked on all shards again, the section's time limit ends it.
+//
+// The time limit is for one primary of the config server, from when it has blocked writes or, if recipients may have finished, from when it begins to do so again: writes are blocked for no longer than
+// the limit for each, and the time without one. Rejected: the first primary's limit for all. An election takes longer than the default limit, and would end the operation, though what remains takes as
+// long as its undo.
 func (r *resharding) block(ctx context.Context) error {
-	d, limit := r.doc, r.criticalLimit()
-	if r.finishing {
+	d := r.doc
+	if d.finishing {
 		r.beginBlocked()
 	}
-	if err := r.blockWrites(ctx, limit); err != nil {
+	if err := r.blockWrites(ctx); err != nil {
 		return err
 	}
-	r.finishing = true
+	limit := r.criticalLimit()
 	bounded, cancel := context.WithDeadline(ctx, r.beginBlocked().Add(limit))
 	defer cancel()
-	err := r.sendEach(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.header()} })
+	err := r.tellsToFinish(bounded)
+	if err == nil {
+		err = r.sendEach(bounded, d.recipients, func(string) msg.Message { return &msg.ReshardFinish{Resharding: r.header()} })
+	}
 	if err == nil {
 		err = r.blockAll(bounded, limit)
 	}
@@ -362,6 +369,15 @@ func (r *resharding) block(ctx context.Context) error {
 	}
 	r.mu.decided = true
 	return nil
+}
+
+// tellsToFinish stores that recipients are about to be told that they have all writes.
+func (r *resharding) tellsToFinish(ctx context.Context) error {
+	if r.doc.finishing {
+		return nil
+	}
+	r.doc.finishing = true // also if the store fails: its outcome is unknown
+	return r.store(ctx)
 }
 
 // criticalLimit is the time limit of the critical section.
@@ -388,19 +404,19 @@ func (r *resharding) beginBlocked() time.Time {
 }
 
 // blockWrites begins the critical section on all donors. It waits for transactions that have written, no longer than a transaction may
-// live, and lets writers through between two attempts; once recipients may have finished it does not, and waits for limit.
-func (r *resharding) blockWrites(ctx context.Context, limit time.Duration) error {
+// live, and lets writers through between two attempts; once recipients may have finished it does not, and waits for the limit of the section.
+func (r *resharding) blockWrites(ctx context.Context) error {
 	m, d := r.m, r.doc
 	end := m.now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
-	if r.finishing {
-		end = r.beginBlocked().Add(limit)
+	if d.finishing {
+		end = r.beginBlocked().Add(r.criticalLimit())
 	}
 	for pause := sectionWait / 16; ; pause = min(2*pause, 2*sectionWait) {
 		err := r.section(ctx, msg.BlockWrites, d.ns, r.participants(), sectionWait)
 		if err == nil {
 			return nil
 		}
-		if !r.finishing {
+		if !d.finishing {
 			if uerr := r.section(ctx, msg.Unblock, d.ns, r.participants(), 0); uerr != nil {
 				return uerr
 			}
@@ -556,44 +572,13 @@ func (r *resharding) conclude(ctx context.Context) error {
 	if err := r.endAll(ctx, true); err != nil {
 		return err
 	}
-	r.tellOthers(ctx)
+	if err := r.tellOthers(ctx); err != nil {
+		return err
+	}
 	if !d.tracked {
 		return nil
 	}
 	return m.removeChunks(ctx, d.uuid)
-}
-
-// tellOthers tells the shards that take no part of the new placement. One that could not be asked whether it has an empty copy (copies) drops it then (Manager.dropSuperseded). A shard that does
-// not reply in time is told again, while this member is primary: the operation does not wait for it.
-func (r *resharding) tellOthers(ctx context.Context) {
-	all, err := r.m.registry.All(ctx)
-	if err != nil {
-		return // shards look by themselves, too
-	}
-	bounded, cancel := context.WithTimeout(ctx, copiesWait)
-	defer cancel()
-	var told sync.WaitGroup
-	for _, s := range all {
-		if slices.Contains(r.participants(), s.ID) {
-			continue
-		}
-		told.Go(func() {
-			if r.tell(bounded, s.ID) == nil {
-				return
-			}
-			r.m.resharding.wg.Go(func() {
-				for try := 0; r.tell(ctx, s.ID) != nil && !r.m.hasLeft(ctx, s.ID) && cluster.Backoff(ctx, try) == nil; try++ {
-				}
-			})
-		})
-	}
-	told.Wait()
-}
-
-// tell tells a shard of the collection's new placement.
-func (r *resharding) tell(ctx context.Context, id string) error {
-	_, err := r.m.onShard(ctx, id, &msg.FlushRoutingTable{NS: r.doc.ns})
-	return err
 }
 
 func (r *resharding) notify(ctx context.Context) error {

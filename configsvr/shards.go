@@ -361,6 +361,7 @@ func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string) er
 	m.clock.AdvanceTopology(ts)
 	m.sizes.set(nil, nil)
 	m.log(ctx, "addShard", "", doc(fld("name", str(s.id)), fld("host", str(s.conn))))
+	m.balancer.soon()
 	return m.registry.Reload(ctx)
 }
 
@@ -488,7 +489,11 @@ func (m *Manager) startDraining(ctx context.Context, id string) error {
 	if err := notLast(all, id); err != nil {
 		return err
 	}
-	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{value.Doc(withField(s.Doc, "draining", value.NewBool(true))...)}}})
+	err = m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{value.Doc(withField(s.Doc, "draining", value.NewBool(true))...)}}})
+	if err == nil {
+		m.balancer.soon()
+	}
+	return err
 }
 
 // removalOf returns the name of the operation that removes a shard.

@@ -242,6 +242,59 @@ func TestRefusedDropIndexesEndsNoBuild(t *testing.T) {
 	}
 }
 
+// A dropIndexes is refused before it ends a build, also if the shard that refuses it is another one than the primary shard of the database, or if the build has not begun there. It
+// used to end the build, and then to be refused or to drop the index that had the key, too.
+func TestRefusedDropIndexesEndsNoBuildElsewhere(t *testing.T) {
+	c := newTestCluster(t, 2)
+	s := []*interposedPeer{c.interposed("shard0"), c.interposed("shard1")}
+	c.halved("c")
+	const a, again = `{"key": {"a": 1}, "name": "a"}`, `{"key": {"a": 1}, "name": "again", "collation": {"locale": "en"}}`
+	c.run("admin", `{"shardCollection": "db.ts", "key": {"m": 1}, "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	c.run("db", `{"insert": "ts", "documents": [{"t": {"$date": "2026-01-01T00:00:00Z"}, "m": 1, "a": 1}]}`)
+	type refused struct {
+		coll, finished, built, dropped string
+		code                           mongoerr.Code
+	}
+	check := func(when string, x refused, hold func() (reached, release func())) {
+		t.Helper()
+		if x.finished != "" {
+			c.run("db", `{"createIndexes": "`+x.coll+`", "indexes": [`+x.finished+`]}`)
+		}
+		reached, release := hold()
+		created := c.later("db", `{"createIndexes": "`+x.coll+`", "indexes": [`+x.built+`]}`)
+		reached()
+		m := c.inTime("db", `{"dropIndexes": "`+x.coll+`", "index": `+x.dropped+`}`)
+		release()
+		if n := <-created; m["code"] != int32(x.code) || n["ok"] != 1.0 {
+			t.Errorf("%s, %s of %s: %v, createIndexes: %v", when, x.dropped, x.coll, m, n)
+		}
+		for _, one := range s {
+			one.by.Store(nil)
+		}
+		c.run("db", `{"dropIndexes": "`+x.coll+`", "index": "*"}`)
+	}
+	shared := refused{"c", a, again, `{"a": {"$numberDouble": "1.0"}}`, mongoerr.AmbiguousIndexKeyPattern}
+	both := shared
+	both.finished, both.built = "", a+", "+again
+	series := shared
+	series.coll = "ts"
+	for _, x := range []refused{shared, both, series} {
+		check("before any shard has begun", x, func() (_, _ func()) { return c.hangAt("shard0", "updateShards") })
+	}
+	onlyOn := func(lacks int, index string) func() (_, _ func()) {
+		return func() (_, _ func()) {
+			release := s[lacks].kept("createIndexes")
+			return func() { c.until("another shard has it", func() bool { return len(c.hasIndex("db.c", index)) == 1 }) }, release
+		}
+	}
+	check("when shard1 alone has the index", shared, onlyOn(0, "again"))
+	check("when shard0 alone has the index", shared, onlyOn(1, "again"))
+	key := refused{"c", "", `{"key": {"k": 1, "x": 1}, "name": "x"}, {"key": {"k": 1, "y": 1}, "name": "y"}`, `["x", "k_1"]`, mongoerr.CannotDropShardKeyIndex}
+	check("when shard0 alone has other indexes for the shard key", key, onlyOn(1, "y"))
+	c.expect(c.all("db", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	c.leftOver()
+}
+
 // A message of an earlier term, by which a createIndexes that is undone lets chunks move, does not do so while a dropIndexes beside it needs them not to.
 func TestLatePermissionForMigrations(t *testing.T) {
 	late := &latePeer{command: "_configsvrSetAllowMigrations", came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -16,10 +17,10 @@ import (
 )
 
 // A shard that keeps an empty copy of a collection, from when it had chunks, is frozen when a resharding looks for such copies. It drops the copy when the resharding has committed or, if it is
-// still frozen then, when it goes on: it used to keep it for minutes, or until a chunk went there.
+// still frozen then, when it goes on, also if the config server's primary has changed by then: it used to keep it for minutes, or until a chunk went there.
 func TestFrozenShardDropsItsEmptyCopy(t *testing.T) {
 	t.Parallel()
-	for _, until := range []string{"cloning", "the end"} {
+	for _, until := range []string{"cloning", "the end", "another primary"} {
 		w := new(interposedPeer)
 		c := newHookedCluster(t, 3, clusterHooks{peer: func(set string, s *shardnode.Server) cluster.Peer {
 			if set != "shard2" {
@@ -46,6 +47,7 @@ func TestFrozenShardDropsItsEmptyCopy(t *testing.T) {
 				return nil, ctx.Err()
 			}
 		})
+		depose := c.drives(c.config, 1)
 		answer := c.later("admin", `{"unshardCollection": "db.c", "toShard": "shard0"}`)
 		if until == "cloning" {
 			c.until("it clones", func() bool {
@@ -56,12 +58,22 @@ func TestFrozenShardDropsItsEmptyCopy(t *testing.T) {
 		if m := <-answer; m["ok"] != 1.0 {
 			t.Fatalf("%v", m)
 		}
-		if until == "the end" {
+		if until == "another primary" {
+			depose()
+			next := configsvr.New(c.conf.OwnPeer(), c.registry("config"), c.clock, func() string { return "config:27020" })
+			next.Params = c.params["config"]
+			c.drives(next, 2)
+		}
+		if until != "cloning" {
 			if !has() {
 				t.Error("it was not frozen")
 			}
 			close(resumed)
 			await.State(t, "it has no copy", func() (any, bool) { return has(), !has() })
+			await.State(t, "nobody has still to be told", func() (any, bool) {
+				left := c.all("config", `{"find": "reshardingUntoldShards"}`)
+				return left, len(left) == 0
+			})
 		}
 		c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
 		c.expect(c.counted("c", 1), `40`)

@@ -194,6 +194,78 @@ func TestDeposedConfigPrimaryEndsNoSection(t *testing.T) {
 	c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
 }
 
+// The config server's primary changes while a resharding tries to block writes, which a transaction delays, or when recipients have been told to finish. In the one case the next primary waits for
+// the transaction, and lets writers through between two attempts, as the first one does; it used to have the time limit of the critical section for all, and then to end the operation. In the other
+// no writer is let through.
+func TestNextConfigPrimaryBlocksWrites(t *testing.T) {
+	t.Parallel()
+	for _, finishing := range []bool{false, true} {
+		var attempts, unblocked, refused atomic.Int64
+		var holds, committing atomic.Bool
+		holds.Store(true)
+		deposed := make(chan struct{})
+		c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+			switch name, kind := string(m.CommandName()), value.Lookup(m.Body, "blockType").Str(); {
+			case name == "_shardsvrRenameCollectionParticipant":
+				committing.Store(true)
+			case name == "_shardsvrReshardingRecipientFinish" && finishing && shard == "shard1" && holds.Load():
+				attempts.Add(1)
+				<-deposed
+				return mongoerr.New(mongoerr.HostUnreachable, "it is deposed")
+			case name == "_shardsvrParticipantBlock" && kind == msg.Unblock && !committing.Load():
+				unblocked.Add(1)
+			case name == "_shardsvrParticipantBlock" && kind == msg.BlockWrites && shard == "shard1" && (!finishing && holds.Load() || finishing && isClosed(deposed) && refused.Add(1) == 1):
+				attempts.Add(1)
+				return mongoerr.New(mongoerr.LockTimeout, "a transaction has written")
+			}
+			return nil
+		})
+		limit := func(ms int32) {
+			if _, err := c.params["config"].SetRuntime([]value.Field{value.F("reshardingCriticalSectionTimeoutMillis", value.NewInt32(ms))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.config.Params = c.params["config"]
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+		c.shardedAs("c", 1, 10)
+		depose := c.drives(c.config, 1)
+		resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"k": "hashed"}, "numInitialChunks": 4, "forceRedistribution": true}`)
+		c.until("the first primary is at it", func() bool { return attempts.Load() > 0 })
+		depose()
+		close(deposed)
+		next := configsvr.New(c.conf.OwnPeer(), c.registry("config"), c.clock, func() string { return "config:27020" })
+		next.Params = c.params["config"]
+		if !finishing {
+			limit(1)
+		}
+		before := unblocked.Load()
+		c.drives(next, 2)
+		if !finishing {
+			ended := func() bool {
+				return get(c.all("config", `{"find": "reshardingOperations"}`)[0], "state") == "quiesced"
+			}
+			c.until("the next one has let writers through three times", func() bool { return unblocked.Load() >= before+6 || ended() })
+			if ended() {
+				t.Error("it has ended the operation")
+			}
+			limit(300_000)
+		}
+		holds.Store(false)
+		c.until("the operation has ended", func() bool {
+			return get(c.all("config", `{"find": "reshardingOperations"}`)[0], "state") == "quiesced"
+		})
+		c.drives(c.config, 3)
+		if m := <-resharded; m["ok"] != 1.0 {
+			t.Error(m)
+		}
+		if finishing && (unblocked.Load() > before || refused.Load() < 2) {
+			t.Errorf("writers are let through %d times, and the section was entered %d times", unblocked.Load()-before, refused.Load())
+		}
+		c.expect(c.counted("c", 1), `10`)
+		c.expect(c.all("db", `{"checkMetadataConsistency": 1}`), `[]`)
+	}
+}
+
 // A resharding that has been decided is completed even if a shard has lost its section.
 func TestReshardCommitsWithoutASection(t *testing.T) {
 	var c *testCluster

@@ -491,22 +491,26 @@ func (m *ShardCreateIndexes) fields(c *codec) {
 type CheckCommand struct {
 	ShardCommand
 	Unfinished []string // indexes that serve no shard key yet, since what creates them may be undone
+	Builds     [][]byte // createIndexes commands in progress that a dropIndexes would end; they may not have begun on this shard
 }
 
 func (m *CheckCommand) fields(c *codec) {
 	c.on("_shardsvrCheckCommand", &m.Coll)
 	m.rest(c)
 	c.strs("unfinishedIndexes", optional, &m.Unfinished)
+	c.docs("builds", optional, &m.Builds)
 }
 
 // CheckCommandReply describes what the command would do.
 type CheckCommandReply struct {
 	Missing []string // the names of the indexes that a createIndexes would create, or that a dropIndexes lists and the collection does not have
+	Indexes int64    // the number of the collection's indexes, for a dropIndexes
 }
 
 func (m *CheckCommandReply) fields(c *codec) {
 	c.reply("_shardsvrCheckCommand")
 	c.strs("missing", optional, &m.Missing)
+	c.int64("nIndexes", optional, &m.Indexes)
 }
 
 // ShardUntrack removes the catalog's entry of a collection that is not sharded.
@@ -534,6 +538,12 @@ type ShardIndexes struct {
 	Names []string
 }
 
+// ShardCount is a number of a shard.
+type ShardCount struct {
+	Shard string
+	N     int64
+}
+
 // ShardAnswer is a shard's reply to a client's command.
 type ShardAnswer struct {
 	Shard string
@@ -551,7 +561,8 @@ type ForwardFound struct {
 	Buckets string         // the name of the buckets of a time series collection; "" for others
 	Ended   []string       // the indexes whose builds a dropIndexes has ended
 	Nothing bool           // it has nothing else to do
-	Was     int64          // the number of indexes before a dropIndexes
+	Were    []ShardCount   // the number of indexes of each shard that has some of those that a dropIndexes names, before it
+	Was     int64          // the number of indexes before a dropIndexes that an earlier version has begun, which did not tell shards apart
 }
 
 func (m *ForwardFound) fields(c *codec) {
@@ -567,6 +578,10 @@ func (m *ForwardFound) fields(c *codec) {
 	c.str("buckets", optional, &m.Buckets)
 	c.strs("endedBuilds", optional, &m.Ended)
 	c.flag("nothing", false, &m.Nothing)
+	subs(c, "nIndexesWere", &m.Were, func(c *codec, x *ShardCount) {
+		c.str("shard", required, &x.Shard)
+		c.int64("n", required, &x.N)
+	})
 	c.int64("nIndexesWas", optional, &m.Was)
 	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
 		c.str("shard", required, &x.Shard)

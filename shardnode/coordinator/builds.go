@@ -37,14 +37,13 @@ func (m *Coordinators) buildsEndedBy(op *command.Op, o operation) (ended []*run,
 	m.mu.Unlock()
 	f, isDrop := o.(*forward)
 	for _, r := range ended {
-		build := r.doc.op.(*forward)
-		if err := checkUUID(nameOf(o), build.at.UUID, expectedUUID(o)); err != nil {
+		if err := checkUUID(nameOf(o), r.doc.op.(*forward).at.UUID, expectedUUID(o)); err != nil {
 			return nil, err
 		}
-		if isDrop {
-			if err := m.checkHere(op, f, build); err != nil {
-				return nil, err
-			}
+	}
+	if isDrop {
+		if err := m.checkFirst(op, f, m.notEndedBy(f, ended)); err != nil {
+			return nil, err
 		}
 	}
 	m.mu.Lock()
@@ -60,23 +59,11 @@ func (m *Coordinators) buildsEndedBy(op *command.Op, o operation) (ended []*run,
 	return ended, nil
 }
 
-// checkHere returns the error for which this shard, which has the definition of the collection, refuses a dropIndexes: one that is refused ends no build.
-func (m *Coordinators) checkHere(op *command.Op, drop, build *forward) error {
-	f := &forward{kind: drop.kind, req: drop.req, at: msg.ForwardFound{UUID: build.at.UUID}}
-	if tracked := build.tracked(); tracked != f.ns() {
-		f.at.Buckets = catalog.CollOf(tracked)
-	}
-	in, err := op.Nested(msg.Doc(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}}))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	_, err = in.Req.Spec.Run(in, nil)
-	switch mongoerr.CodeOf(err) {
-	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound:
-		return nil
-	}
-	return err
+// notEndedBy returns the builds that a dropIndexes has not ended yet.
+func (m *Coordinators) notEndedBy(f *forward, builds []*run) []*run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(builds), func(r *run) bool { return slices.Contains(f.ended, r) })
 }
 
 // endsBuild returns why an operation ends a run: "" if it does not, or the run is no createIndexes. m.mu must be held.

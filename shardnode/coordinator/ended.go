@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -59,20 +60,24 @@ func (f *forward) isOther(name string) bool { return !slices.Contains(f.at.Ended
 // answerEnded sets the shards' answers to a dropIndexes for which there is nothing left to do.
 func (f *forward) answerEnded(ctx context.Context, r *run) error {
 	f.at.Nothing = true
-	return f.answerAll(ctx, r, f.indexesHere(r)+len(f.at.Ended))
+	return f.answerAll(ctx, r, func(id string) (int64, error) {
+		n, err := f.indexesOn(ctx, r, id)
+		return n + int64(len(f.at.Ended)), err
+	})
 }
 
-// indexesHere returns the number of indexes of the collection on this shard.
-func (f *forward) indexesHere(r *run) int {
-	c := r.m.Engine.Catalog().Lookup(f.tracked())
-	if c == nil {
-		return 0
+// indexesOn returns the number of indexes of the collection on a shard.
+func (f *forward) indexesOn(ctx context.Context, r *run, id string) (int64, error) {
+	s, err := r.m.State.Registry.Shard(ctx, id)
+	if err != nil {
+		return 0, err
 	}
-	return len(c.Indexes)
+	list, err := cluster.FindAll(ctx, s.Peer, f.req.DB, msg.Doc(&msg.ListIndexes{DB: f.req.DB, Coll: f.coll()}))
+	return int64(len(list)), err
 }
 
-// answerAll answers a dropIndexes for all shards that own some of the collection, which had so many indexes before.
-func (f *forward) answerAll(ctx context.Context, r *run, was int) error {
+// answerAll answers a dropIndexes for all shards that own some of the collection. was returns the number of indexes that one had before.
+func (f *forward) answerAll(ctx context.Context, r *run, was func(id string) (int64, error)) error {
 	f.at.Answers = nil
 	for _, id := range f.at.Shards {
 		if id == f.at.Idle {
@@ -82,10 +87,49 @@ func (f *forward) answerAll(ctx context.Context, r *run, was int) error {
 		if err != nil {
 			return err
 		}
-		f.at.Answers = append(f.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id),
-			Reply: value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))})
+		n, err := was(id)
+		if err != nil {
+			return err
+		}
+		f.at.Answers = append(f.at.Answers, msg.ShardAnswer{Shard: cmp.Or(s.Host, id), Reply: dropped(n)})
 	}
 	return nil
+}
+
+// dropped is a shard's reply to a dropIndexes.
+func dropped(was int64) []byte {
+	return value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))
+}
+
+// asBefore returns the answer of a shard to a dropIndexes that it may have executed before, as it was then. It has no more of the indexes that it had when it was asked, or fewer of all, as the
+// DDL lock excludes others that drop some.
+func (f *forward) asBefore(id string, a msg.ShardAnswer, err error) (msg.ShardAnswer, error) {
+	i := slices.IndexFunc(f.at.Were, func(c msg.ShardCount) bool { return c.Shard == id })
+	if f.kind != dropIndexesKind || i < 0 {
+		return a, err
+	}
+	was := f.at.Were[i].N
+	switch {
+	case mongoerr.CodeOf(err) == mongoerr.IndexNotFound:
+		a.Reply = dropped(was)
+		return a, nil
+	case err != nil || value.SafeInt64(value.Lookup(a.Reply, "nIndexesWas")) >= was:
+		return a, err
+	}
+	a.Reply = rewritten(a.Reply, value.F("nIndexesWas", value.NewInt32(int32(was))))
+	return a, nil
+}
+
+// rewritten returns a document in which a field has another value.
+func rewritten(doc []byte, by value.Field) []byte {
+	out, mark := value.Begin(nil)
+	for k, v := range value.Elements(doc) {
+		if k == by.Key {
+			v = by.Val
+		}
+		out = value.Append(out, k, v)
+	}
+	return value.End(out, mark)
 }
 
 // missingAt returns the indexes of a dropIndexes that a shard does not have.

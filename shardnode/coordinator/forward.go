@@ -24,6 +24,8 @@ type forward struct {
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
 	ended []*run
+	// builds are the createIndexes commands that a dropIndexes would end, while it asks whether it is refused (checkFirst).
+	builds [][]byte
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -208,38 +210,27 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 	if err := f.locate(ctx, r); err != nil {
 		return err
 	}
-	for {
-		unfinished, unknown := r.unfinished(f)
-		err := f.checkEach(ctx, r, unfinished)
-		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
-			return f.answerEnded(ctx, r)
-		}
-		if unknown == nil || mongoerr.CodeOf(err) != mongoerr.CannotDropShardKeyIndex {
-			if err == nil && f.kind == createIndexesKind {
-				r.noteMakes(f)
-			}
-			if err == nil && f.kind == dropIndexesKind {
-				f.at.Was = int64(f.indexesHere(r))
-			}
-			return err
-		}
-		if err := r.follow(ctx, unknown, unknown.makes.known); err != nil {
-			return err
-		}
+	err := f.checkAll(ctx, r)
+	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.onlyEnded() {
+		return f.answerEnded(ctx, r)
 	}
+	if err == nil && f.kind == createIndexesKind {
+		r.noteMakes(f)
+	}
+	return err
 }
 
-// checkEach is checkShards for the shards that are listed.
+// checkEach has each shard that is listed check the command.
 func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
-	f.at.Missing = nil
+	f.at.Missing, f.at.Were = nil, nil
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		s, err := r.m.State.Registry.Shard(ctx, id)
 		if err != nil {
 			return err
 		}
 		defer r.asks(s.Peer)()
-		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished}))
+		body, err := cluster.Run(ctx, s.Peer, r.message(&msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: f.req.DB, Coll: f.coll(), Command: f.command(nil)}, Unfinished: unfinished, Builds: f.builds}))
 		var would msg.CheckCommandReply
 		if err == nil {
 			err = msg.Parse(body, &would)
@@ -247,13 +238,17 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 		if mongoerr.CodeOf(err) == mongoerr.IndexNotFound {
 			would.Missing = f.listed()
 		}
+		mu.Lock()
+		defer mu.Unlock()
 		if len(would.Missing) > 0 {
-			mu.Lock()
 			f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
-			mu.Unlock()
+		}
+		if would.Indexes > 0 {
+			f.at.Were = append(f.at.Were, msg.ShardCount{Shard: id, N: would.Indexes})
 		}
 		return err
 	})
+	slices.SortFunc(f.at.Were, func(a, b msg.ShardCount) int { return cmp.Compare(a.Shard, b.Shard) })
 	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
 	if err == nil {
 		err = f.admitsUnique()
@@ -280,6 +275,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	}
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		answer, err := f.sendTo(ctx, r, id)
+		answer, err = f.asBefore(id, answer, err)
 		if err == nil && id != f.at.Idle {
 			mu.Lock()
 			replies = append(replies, answer)
@@ -295,8 +291,8 @@ func (f *forward) send(ctx context.Context, r *run) error {
 			return mongoerr.New(mongoerr.IndexBuildAborted, err.Error())
 		}
 	}
-	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.kind == dropIndexesKind { // a shard had the index (checkShards), so an earlier execution of the phase has dropped it everywhere
-		return f.answerAll(ctx, r, int(f.at.Was))
+	if mongoerr.CodeOf(err) == mongoerr.IndexNotFound && f.at.Was > 0 { // a shard had the index (checkShards), so an earlier execution of the phase has dropped it everywhere
+		return f.answerAll(ctx, r, func(string) (int64, error) { return f.at.Was, nil })
 	}
 	slices.SortFunc(replies, func(a, b msg.ShardAnswer) int { return cmp.Compare(a.Shard, b.Shard) })
 	f.at.Answers = replies

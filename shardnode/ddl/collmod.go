@@ -652,12 +652,16 @@ func indexByKey(c *catalog.Collection, key []byte) (found *catalog.Index, err er
 			continue
 		}
 		if found != nil {
-			return nil, mongoerr.Newf(mongoerr.AmbiguousIndexKeyPattern, "index keyPattern %s matches more than one index, must use index name. Found: %s, and %s",
-				value.ShowDoc(key), value.ShowDoc(found.Spec.Raw), value.ShowDoc(idx.Spec.Raw))
+			return nil, errAmbiguous(key, found.Spec, idx.Spec)
 		}
 		found = idx
 	}
 	return found, nil
+}
+
+func errAmbiguous(key []byte, a, b *indexkey.Spec) error {
+	return mongoerr.Newf(mongoerr.AmbiguousIndexKeyPattern, "index keyPattern %s matches more than one index, must use index name. Found: %s, and %s",
+		value.ShowDoc(key), value.ShowDoc(a.Raw), value.ShowDoc(b.Raw))
 }
 
 // checkNoDuplicates returns an error if an index has duplicate keys.

@@ -68,6 +68,7 @@ type operation struct {
 	checks bool                              // the command is only checked: its unit is not committed
 	// unfinished are indexes that may be dropped by the undo of what creates them.
 	unfinished []string
+	builds     [][]byte // createIndexes commands that a dropIndexes would end
 	absent     []string // indexes that a dropIndexes lists beside others and the collection does not have
 }
 

@@ -436,6 +436,9 @@ func (w *operation) dropIndexes(ns string) (was int, text string, err error) {
 		if w.checks {
 			arg, w.absent = presentIndexes(c, arg)
 		}
+		if err := w.checkOnlyOne(c, ts, arg); err != nil {
+			return err
+		}
 		if names, all, err = indexesToDrop(c, ts, arg); err != nil {
 			return err
 		}
@@ -570,6 +573,32 @@ func indexToDropByKey(c *catalog.Collection, ts *namespace.SeriesOptions, key []
 		return nil, mongoerr.Newf(mongoerr.IndexNotFound, "can't find index with key: %s", value.ShowDoc(shown))
 	}
 	return idx, checkDroppableIndex(idx)
+}
+
+// checkOnlyOne refuses a key that indexes share which are there, or which builds in progress will create.
+func (w *operation) checkOnlyOne(c *catalog.Collection, ts *namespace.SeriesOptions, arg value.Value) error {
+	if len(w.builds) == 0 || arg.T != value.Document {
+		return nil
+	}
+	key := arg.Doc()
+	if ts != nil {
+		key = namespace.BucketKeyPattern(ts, key)
+	}
+	specs, err := w.othersWithKey(c, ts, key)
+	if err != nil {
+		return err
+	}
+	idx, err := indexByKey(c, key)
+	if err != nil {
+		return err
+	}
+	if idx != nil {
+		specs = append([]*indexkey.Spec{idx.Spec}, specs...)
+	}
+	if len(specs) > 1 {
+		return errAmbiguous(key, specs[0], specs[1])
+	}
+	return nil
 }
 
 func checkDroppableIndex(idx *catalog.Index) error {

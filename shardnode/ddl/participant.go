@@ -7,6 +7,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/indexkey"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -47,47 +48,49 @@ func checkCommandSpec(cs *Commands) command.Spec {
 			return dst, err
 		}
 		defer in.Close()
-		missing, err := cs.check(in, req.DB+"."+req.Coll, req.Unfinished)
+		would, err := cs.check(in, req)
 		if err != nil {
 			return dst, err
 		}
-		return msg.AppendFields(dst, &msg.CheckCommandReply{Missing: missing}), nil
+		return msg.AppendFields(dst, &would), nil
 	})
 	s.Roles, s.Kind, s.AdminOnly, s.Namespace, s.PrimaryOnly = command.Shard, command.DDL, false, true, true
 	return s
 }
 
 // check executes a command up to its commit. It takes no lock: writers continue, and the collection's other DDL waits for the
-// coordinator. missing are the indexes that a createIndexes would create, or that a dropIndexes lists beside others and that are not there, and unfinished those that serve no shard key, although they are ready.
-func (cs *Commands) check(op *command.Op, ns string, unfinished []string) (missing []string, err error) {
+// coordinator.
+func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (would msg.CheckCommandReply, err error) {
+	ns := req.DB + "." + req.Coll
 	w, err := cs.begin(op)
 	if err != nil {
-		return nil, err
+		return would, err
 	}
 	if op.Req.Spec.Name == "createIndexes" && cs.Engine.Catalog().Lookup(ns) == nil {
-		return nil, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
+		return would, mongoerr.Newf(mongoerr.CannotImplicitlyCreateCollection, "request doesn't allow collection %s to be created implicitly", ns).
 			WithDetails(value.Doc(value.F("ns", value.NewString(ns))))
 	}
 	if err := w.checkUUID(ns); err != nil {
-		return nil, err
+		return would, err
 	}
-	w.checks, w.unfinished = true, unfinished
+	w.checks, w.unfinished, w.builds = true, req.Unfinished, req.Builds
 	switch name := op.Req.Spec.Name; name {
 	case "collMod":
 		m, err := parseCollMod(op, ns)
 		if err != nil {
-			return nil, err
+			return would, err
 		}
-		return nil, w.Retry(func() error { return w.modify(m) })
+		return would, w.Retry(func() error { return w.modify(m) })
 	case "dropIndexes":
-		_, _, err := w.dropIndexes(ns)
-		return w.absent, err
+		was, _, err := w.dropIndexes(ns)
+		return msg.CheckCommandReply{Missing: w.absent, Indexes: int64(was)}, err
 	case "createIndexes":
-		return w.missingIndexes(ns)
+		would.Missing, err = w.missingIndexes(ns)
+		return would, err
 	case "convertToCapped":
-		return nil, w.mayConvert(ns)
+		return would, w.mayConvert(ns)
 	default:
-		return nil, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
+		return would, mongoerr.Newf(mongoerr.BadValue, "a %s cannot be checked", name)
 	}
 }
 
@@ -112,6 +115,36 @@ func (w *operation) missingIndexes(ns string) (names []string, err error) {
 		names = append(names, value.Lookup(spec, "name").Str())
 	}
 	return names, err
+}
+
+// othersWithKey returns the indexes with a key, in its stored form, that builds elsewhere will create here, and that the collection does not have. Builds that it refuses create none.
+func (w *operation) othersWithKey(c *catalog.Collection, ts *namespace.SeriesOptions, key []byte) (specs []*indexkey.Spec, err error) {
+	for _, cmd := range w.builds {
+		in, err := w.Op.Nested(cmd)
+		if err != nil {
+			return nil, err
+		}
+		ci := &newIndexes{ns: c.NS, ts: ts}
+		ci.raw, err = indexSpecs(in)
+		in.Close()
+		if err != nil {
+			return nil, err
+		}
+		missing, err := ci.missing(c)
+		if err != nil {
+			continue
+		}
+		for _, raw := range missing {
+			spec, err := indexkey.ParseSpec(raw)
+			if err != nil {
+				return nil, err
+			}
+			if indexkey.SameKey(spec.KeyPattern, key) {
+				specs = append(specs, spec)
+			}
+		}
+	}
+	return specs, nil
 }
 
 // fence returns a check that fails for a message whose run does not hold the name's critical section on this shard; nil if the message does

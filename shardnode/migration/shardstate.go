@@ -140,6 +140,9 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl, at: math.MaxUint64})
 }
 
+// Removed is called on a primary once a collection's entry in the catalog has been removed without a critical section of its name: its routing table is removed from memory and disk.
+func (s *ShardState) Removed(ns string) { s.forget(ns) }
+
 // forget makes the next use of a collection, or of a database and its collections, ask the config server.
 func (s *ShardState) forget(name string) {
 	if s.tables != nil {

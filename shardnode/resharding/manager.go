@@ -192,7 +192,7 @@ func (m *Manager) runEnd(op *command.Op, req *msg.ReshardEnd, dst []byte) ([]byt
 	return dst, m.end(op, catalog.UUID(req.ID), req.Temp, req.Committed)
 }
 
-// end ends the shard's part in an operation.
+// end ends the shard's part in an operation. The temporary collection has no entry in the catalog any more.
 func (m *Manager) end(ctx context.Context, id catalog.UUID, temp string, committed bool) error {
 	m.mu.Lock()
 	d, r := m.mu.donors[id], m.mu.recipients[id]
@@ -220,6 +220,7 @@ func (m *Manager) end(ctx context.Context, id catalog.UUID, temp string, committ
 	if err := m.clean(ctx, id, temp, committed, r); err != nil {
 		return err
 	}
+	m.State.Removed(temp)
 	m.mu.Lock()
 	delete(m.mu.recipients, id)
 	m.mu.Unlock()

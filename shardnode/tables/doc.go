@@ -16,5 +16,5 @@
 //     asks its primary, which asks the config server, and then reads what the primary has stored. A member that gets no reply asks the config server
 //     itself, and then waits until it has the documents of the ranges that the placement gives its shard.
 //  3. The documents of a table add up to the checksum in its entry. A table that has been modified by others is read again from the config server and replaced.
-//  4. Entries of dropped collections and databases are removed when their critical section ends, when a refresh detects the drop, or when the next primary steps up.
+//  4. Entries of dropped collections and databases are removed when their critical section ends, when the shard's part in a resharding ends, when a refresh detects the drop, or when the next primary steps up.
 package tables

@@ -361,6 +361,28 @@ func TestDroppedAndReplaced(t *testing.T) {
 	}
 }
 
+// A table that was read before its collection was dropped, and arrives after what was stored of it has been removed, is not stored. It used to stay until the primary changed.
+func TestLateTableOfADroppedCollection(t *testing.T) {
+	s, eng := newConfigServer(10), newEngine(t)
+	m := newMember(t, eng, s)
+	if _, err := m.Catalog.Collection(t.Context(), "db.c"); err != nil {
+		t.Fatal(err)
+	}
+	m.Catalog.InvalidateCollection("db.c")
+	s.gone = true
+	for again := true; again; { // what was loaded, and what is found then
+		if m.drain(t.Context()) {
+			t.Fatal("it has to be looked at again")
+		}
+		m.mu.Lock()
+		again = len(m.mu.queue) > 0
+		m.mu.Unlock()
+	}
+	if n := m.count(t, CollectionsNS); n != 0 || eng.Catalog().Lookup(ChunksNS("db.c")) != nil {
+		t.Errorf("%d collections are stored", n)
+	}
+}
+
 // A secondary reads what its primary has stored, and of that what has changed; it asks the config server only if the primary does not answer.
 func TestSecondariesFollowTheirPrimary(t *testing.T) {
 	const n = 900

@@ -122,6 +122,9 @@ func (t *Tables) FlushDatabase(ctx context.Context, db string) error {
 
 // bring updates the stored placement of a collection to the last one that the node knows or, with ask, to that of the config server.
 // The cache is read while holding the turn: of two callers the later one writes the newer table.
+//
+// Hazard: what the cache has was read before the collection was dropped, and arrived after its stored table was removed. It is stale, since the drop has invalidated it, and is not
+// written: nobody would remove it.
 func (t *Tables) bring(ctx context.Context, ns string, ask bool) error {
 	info, _ := t.Catalog.Cached(ns)
 	s := t.of(ns, info != nil && info.Map != nil)
@@ -135,7 +138,8 @@ func (t *Tables) bring(ctx context.Context, ns string, ask bool) error {
 		return ctx.Err()
 	}
 	var err error
-	if info, _ = t.Catalog.Cached(ns); ask || info == nil {
+	info, fresh := t.Catalog.Cached(ns)
+	if ask || !fresh {
 		info, err = t.Catalog.Collection(ctx, ns)
 	}
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
