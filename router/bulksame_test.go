@@ -84,7 +84,7 @@ func (s *asOnASet) same(db, cmd string) {
 			sent = strings.ReplaceAll(sent, "-4aaa-", "-4bbb-") // a session of its own
 		}
 		got := shown(s.c.raw(at(name), sent))
-		got = strings.NewReplacer(" p.", " d.", "'p.", "'d.", `"p"`, `"d"`, "4BBB", "4AAA").Replace(got)
+		got = strings.NewReplacer(" p.", " d.", "'p.", "'d.", `"p"`, `"d"`, `"p.`, `"d.`, "4BBB", "4AAA").Replace(got)
 		if got != want {
 			s.c.t.Errorf("%s:\n  set    %s\n  router %s", sent, want, got)
 		}
