@@ -18,10 +18,7 @@ import (
 type bulk struct {
 	r                   *Router
 	op                  *command.Op
-	names               []string
-	uuids               []value.Value // of nsInfo: the UUIDs that the client expects, Missing for any
-	used                []bool        // of nsInfo: whether an operation names it
-	refusals            []error       // of nsInfo: why operations must not write there, nil if they may
+	in                  []bulkNS // nsInfo
 	ops                 []bulkOp
 	ordered, errorsOnly bool
 	batchSize           int64 // how many results the first batch may have
@@ -36,22 +33,31 @@ type bulk struct {
 
 // check notes which of the namespaces must not be written, each with the error that its operations get, and returns the index of the first that is written, -1 if none is.
 func (b *bulk) check() (first int) {
-	b.refusals, first = make([]error, len(b.names)), -1
-	for i, ns := range b.names {
-		if !b.used[i] {
+	first = -1
+	for i := range b.in {
+		in := &b.in[i]
+		if !in.used {
 			continue
 		}
-		err := checkWritable(b.op, ns)
+		err := checkWritable(b.op, in.name)
 		if err == nil {
-			if _, err = b.r.collectionForWrite(b.op, ns); mongoerr.CodeOf(err) != mongoerr.DatabaseDifferCase {
+			if _, err = b.r.collectionForWrite(b.op, in.name); mongoerr.CodeOf(err) != mongoerr.DatabaseDifferCase {
 				err = nil // reported when the placement is looked up to be used
 			}
 		}
-		if b.refusals[i] = err; err == nil && first < 0 {
+		if in.refusal = err; err == nil && first < 0 {
 			first = i
 		}
 	}
 	return first
+}
+
+// bulkNS is an entry of nsInfo.
+type bulkNS struct {
+	name    string
+	uuid    value.Value // the UUID that the client expects, Missing for any
+	used    bool        // whether an operation names it
+	refusal error       // why operations must not write there, nil if they may
 }
 
 // bulkOp is an operation of a bulkWrite.
@@ -66,14 +72,16 @@ func readBulk(r *Router, op *command.Op) (b bulk, err error) {
 	b = bulk{r: r, op: op, ordered: op.Req.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
 	multi := false
 	read, err := command.ReadBulkWrite(op, func(d []byte) {
-		b.uuids = append(b.uuids, value.Lookup(d, "collectionUUID"))
-		b.used = append(b.used, false)
+		b.in = append(b.in, bulkNS{uuid: value.Lookup(d, "collectionUUID")})
 	}, func(kind string, at int64, d []byte) {
 		b.ops = append(b.ops, bulkOp{kind, at, d})
-		b.used[at] = true
+		b.in[at].used = true
 		multi = multi || value.Lookup(d, "multi").Truthy()
 	})
-	if b.names, b.batchSize = read.Names, read.BatchSize; err == nil && multi && op.Req.HasTxnNumber && !op.InTransaction() {
+	for i, name := range read.Names {
+		b.in[i].name = name
+	}
+	if b.batchSize = read.BatchSize; err == nil && multi && op.Req.HasTxnNumber && !op.InTransaction() {
 		err = mongoerr.New(mongoerr.InvalidOptions, "Cannot use retryable writes with multi=true")
 	}
 	return b, err
@@ -186,7 +194,7 @@ func (b *bulk) counters() iter.Seq2[string, *int64] {
 func (b *bulk) refused(i int) error {
 	e := b.op.WriteConcernError()
 	if e == nil || e.Code != mongoerr.WriteConcernTimeout {
-		return b.refusals[b.ops[i].at]
+		return b.in[b.ops[i].at].refusal
 	}
 	return mongoerr.New(e.Code, "waiting for replication timed out, so that this statement was not executed")
 }
@@ -342,7 +350,7 @@ func (o *bulkOp) statement() (name, list string, st value.Value) {
 // sent runs statements as one command on their collection; the first is the i-th operation.
 func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte, error) {
 	req, at := &b.op.Req, b.ops[i].at
-	db, coll := cluster.SplitNS(b.names[at])
+	db, coll := cluster.SplitNS(b.in[at].name)
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
 	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
@@ -354,7 +362,7 @@ func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte
 	if name != "delete" {
 		c = value.Append(c, "bypassEmptyTsReplacement", req.Arg("bypassEmptyTsReplacement"))
 	}
-	c = value.Append(c, "collectionUUID", b.uuids[at])
+	c = value.Append(c, "collectionUUID", b.in[at].uuid)
 	if req.LSID != nil {
 		c = value.Append(c, "lsid", value.NewDocument(req.LSID))
 	}

@@ -188,7 +188,7 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return b.run(dst) // no operation is sent
 	}
 	err = r.atFirst(op, func() error {
-		return r.routed(op, b.names[first], true, func(*cluster.CollectionInfo) error {
+		return r.routed(op, b.in[first].name, true, func(*cluster.CollectionInfo) error {
 			var err error
 			again := b
 			dst, err = r.bulkWriteOn(op, &again, first, dst[:from])
@@ -200,17 +200,17 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 
 // bulkWriteOn runs a bulkWrite of which some operation may be sent; first is the index of such an operation's namespace.
 func (r *Router) bulkWriteOn(op *command.Op, b *bulk, first int, dst []byte) ([]byte, error) {
-	infos := make([]*cluster.CollectionInfo, len(b.names))
+	infos := make([]*cluster.CollectionInfo, len(b.in))
 	one := true
-	for i, ns := range b.names {
-		if !b.used[i] {
+	for i, in := range b.in {
+		if !in.used {
 			continue
 		}
-		if b.refusals[i] != nil {
+		if in.refusal != nil {
 			one = false // a shard cannot tell the client's operations from a router's own
 			continue
 		}
-		info, err := r.collectionForWrite(op, ns)
+		info, err := r.collectionForWrite(op, in.name)
 		if err != nil {
 			return dst, err
 		}
@@ -229,7 +229,7 @@ func (r *Router) bulkWriteOn(op *command.Op, b *bulk, first int, dst []byte) ([]
 	var arr []byte
 	i := 0
 	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
-		if b.used[i] {
+		if b.in[i].used {
 			d = rebuild(d, nil, infos[i].Suffix(home))
 		}
 		arr = value.AppendIndex(arr, i, value.NewDocument(d))
