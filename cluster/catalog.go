@@ -251,8 +251,18 @@ func (c *Catalog) loadDatabase(ctx context.Context, db string) (*DatabaseInfo, e
 		} else if ok {
 			return nil, noDatabase(db)
 		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 	}
-	return readDatabase(ctx, c.newest, db)
+	info, err := readDatabase(ctx, c.newest, db)
+	if err == nil && c.disk != nil {
+		err = c.disk.AwaitDatabase(ctx, info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return info, nil
 }
 
 // catalogReader reads documents of the sharding catalog: as they are now, or as they were at a cluster time.

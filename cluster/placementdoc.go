@@ -25,6 +25,8 @@ type Disk interface {
 	Follow(ctx context.Context, ns string, old *ChunkMap) (p Placement, ok bool)
 	// Await waits until the node has the documents of what a table from the config server gives its shard. A secondary may be behind.
 	Await(ctx context.Context, m *ChunkMap) error
+	// AwaitDatabase is Await for a database of which the config server says that the shard is its primary shard.
+	AwaitDatabase(ctx context.Context, db *DatabaseInfo) error
 	// FollowDatabase is Follow for a database; doc is nil if there is no such database.
 	FollowDatabase(ctx context.Context, db string) (doc []byte, ok bool)
 	// Loaded is called when a placement has been read from the config server; it does not block. name is a namespace or database.

@@ -201,6 +201,17 @@ func (r *Registry) Listed(ctx context.Context, key string) (*Shard, error) {
 	return s, err
 }
 
+// Renew reloads the registry unless it has the set of an entry of config.shards under the entry's id.
+func (r *Registry) Renew(ctx context.Context, entry *Shard) error {
+	r.mu.RLock()
+	s := r.mu.byID[entry.ID]
+	r.mu.RUnlock()
+	if s != nil && s.Host == entry.Host {
+		return nil
+	}
+	return r.Reload(ctx)
+}
+
 func (r *Registry) find(key string) *Shard {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

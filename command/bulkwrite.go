@@ -64,6 +64,11 @@ func ReadBulkWrite(op *Op, entry func(d []byte), operation func(kind string, at 
 		if err := checkBulkName(ns); err != nil {
 			return b, err
 		}
+		if db, coll, _ := strings.Cut(ns, "."); op.InTransaction() {
+			if err := CheckTxnCollection(db, coll); err != nil {
+				return b, err
+			}
+		}
 	}
 	return b, nil
 }
@@ -98,7 +103,11 @@ func bulkNamespace(d []byte) (ns string, err error) {
 				return "", WrongType("bulkWrite.nsInfo.ns", v.T, TString)
 			}
 			ns, found = v.Str(), true
-		case "collectionUUID", "encryptionInformation", "shardVersion", "databaseVersion", "isTimeseriesNamespace":
+		case "collectionUUID":
+			if _, err := uuidOf("bulkWrite.nsInfo."+k, v); err != nil {
+				return "", err
+			}
+		case "encryptionInformation", "shardVersion", "databaseVersion", "isTimeseriesNamespace":
 		default:
 			return "", UnknownField("bulkWrite.nsInfo." + k)
 		}

@@ -143,10 +143,18 @@ func (r *Request) UUID(name string) (*[16]byte, error) {
 	if v.IsNullish() { // the common case, in which nothing is allocated
 		return nil, nil
 	}
+	return uuidOf(r.Spec.Name+"."+name, v)
+}
+
+// uuidOf returns the UUID that the field at path has; nil if it has none.
+func uuidOf(path string, v value.Value) (*[16]byte, error) {
+	if v.IsNullish() {
+		return nil, nil
+	}
 	id := new([16]byte)
 	switch {
 	case v.T != value.Binary || v.Subtype() != 4:
-		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s.%s' is the wrong type '%s', expected type 'UUID'", r.Spec.Name, name, v.T.Name())
+		return nil, mongoerr.Newf(mongoerr.TypeMismatch, "BSON field '%s' is the wrong type '%s', expected type 'UUID'", path, v.T.Name())
 	case copy(id[:], v.Bytes()) != len(id) || len(v.Bytes()) != len(id):
 		return nil, mongoerr.New(mongoerr.InvalidUUID, "uuid must be a 16-byte binary field with UUID (4) subtype")
 	}

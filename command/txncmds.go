@@ -63,14 +63,26 @@ func CheckTxnOp(op *Op) error {
 	if ends || name == "bulkWrite" || name == "getMore" || name == "killCursors" {
 		return nil
 	}
-	if err := CheckTxnDatabase(r.DB); err != nil {
-		return err
+	coll := ""
+	if r.Cmd.T == value.String {
+		coll = r.Cmd.Str()
 	}
-	if r.Cmd.T == value.String && strings.HasPrefix(r.Cmd.Str(), "system.") && r.DB == "admin" {
-		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s' collection in a transaction.", r.NS(r.Cmd.Str()))
+	if err := CheckTxnCollection(r.DB, coll); err != nil {
+		return err
 	}
 	if name == "aggregate" {
 		return checkTxnPipeline(op.Arg("pipeline"))
+	}
+	return nil
+}
+
+// CheckTxnCollection refuses the collections that transactions may not use; coll is empty for a command on a database.
+func CheckTxnCollection(db, coll string) error {
+	if err := CheckTxnDatabase(db); err != nil {
+		return err
+	}
+	if db == "admin" && strings.HasPrefix(coll, "system.") {
+		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot run command against the '%s.%s' collection in a transaction.", db, coll)
 	}
 	return nil
 }

@@ -218,9 +218,11 @@ func (m *Manager) removedOf(ctx context.Context, shards []string) (removed []str
 // placedAt returns the shards that had data of a namespace at a time, or at that time and since: those of a collection and of its database, or of
 // all databases and collections. exact is false for a time before the history: then it returns the shards of the time when the history began.
 func (m *Manager) placedAt(ctx context.Context, req *msg.GetHistoricalPlacement) (shards []string, exact bool, err error) {
-	until := req.At
+	until, since := req.At, req.UntilNow || req.Until != 0
 	if req.UntilNow {
 		until = math.MaxUint64
+	} else if since {
+		until = req.Until
 	}
 	docs, err := m.first(ctx, 0, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(until))))), fld("timestamp", value.NewInt32(-1)))
 	if err != nil {
@@ -237,14 +239,14 @@ func (m *Manager) placedAt(ctx context.Context, req *msg.GetHistoricalPlacement)
 			continue
 		}
 		its, _ := cluster.SplitNS(nss)
-		if seen[nss] || !req.WholeCluster && (its != db || coll != "" && nss != db && nss != req.NS) || req.UntilNow && its == "config" { // streams do not return its events
+		if seen[nss] || !req.WholeCluster && (its != db || coll != "" && nss != db && nss != req.NS) || since && its == "config" { // streams do not return its events
 			continue
 		}
 		seen[nss] = at <= req.At
 		addShards(on, d)
 	}
 	if !exact && fallback != nil {
-		if !req.UntilNow {
+		if !since {
 			clear(on)
 		}
 		addShards(on, fallback)

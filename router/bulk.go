@@ -18,8 +18,7 @@ import (
 type bulk struct {
 	r                   *Router
 	op                  *command.Op
-	names               []string
-	uuids               []value.Value // of nsInfo: the UUIDs that the client expects, Missing for any
+	in                  []bulkNS // nsInfo
 	ops                 []bulkOp
 	ordered, errorsOnly bool
 	batchSize           int64 // how many results the first batch may have
@@ -28,7 +27,37 @@ type bulk struct {
 	errors, inserted, matched, modified, upserted, deleted int64
 	retried                                                []value.Value // the ids of statements that had been executed before
 	stop                                                   bool
-	done                                                   int // the number of operations that a shard had run before the router took over
+	whole                                                  error // fails the whole command, not one operation
+	done                                                   int   // the number of operations that a shard had run before the router took over
+}
+
+// check notes which of the namespaces must not be written, each with the error that its operations get, and returns the index of the first that is written, -1 if none is.
+func (b *bulk) check() (first int) {
+	first = -1
+	for i := range b.in {
+		in := &b.in[i]
+		if !in.used {
+			continue
+		}
+		err := checkWritable(b.op, in.name)
+		if err == nil {
+			if _, err = b.r.collectionForWrite(b.op, in.name); mongoerr.CodeOf(err) != mongoerr.DatabaseDifferCase {
+				err = nil // reported when the placement is looked up to be used
+			}
+		}
+		if in.refusal = err; err == nil && first < 0 {
+			first = i
+		}
+	}
+	return first
+}
+
+// bulkNS is an entry of nsInfo.
+type bulkNS struct {
+	name    string
+	uuid    value.Value // the UUID that the client expects, Missing for any
+	used    bool        // whether an operation names it
+	refusal error       // why operations must not write there, nil if they may
 }
 
 // bulkOp is an operation of a bulkWrite.
@@ -43,12 +72,16 @@ func readBulk(r *Router, op *command.Op) (b bulk, err error) {
 	b = bulk{r: r, op: op, ordered: op.Req.BoolOr("ordered", true), errorsOnly: op.Bool("errorsOnly")}
 	multi := false
 	read, err := command.ReadBulkWrite(op, func(d []byte) {
-		b.uuids = append(b.uuids, value.Lookup(d, "collectionUUID"))
+		b.in = append(b.in, bulkNS{uuid: value.Lookup(d, "collectionUUID")})
 	}, func(kind string, at int64, d []byte) {
 		b.ops = append(b.ops, bulkOp{kind, at, d})
+		b.in[at].used = true
 		multi = multi || value.Lookup(d, "multi").Truthy()
 	})
-	if b.names, b.batchSize = read.Names, read.BatchSize; err == nil && multi && op.Req.HasTxnNumber && !op.InTransaction() {
+	for i, name := range read.Names {
+		b.in[i].name = name
+	}
+	if b.batchSize = read.BatchSize; err == nil && multi && op.Req.HasTxnNumber && !op.InTransaction() {
 		err = mongoerr.New(mongoerr.InvalidOptions, "Cannot use retryable writes with multi=true")
 	}
 	return b, err
@@ -57,7 +90,7 @@ func readBulk(r *Router, op *command.Op) (b bulk, err error) {
 func (b *bulk) run(dst []byte) (_ []byte, err error) {
 	for i := b.done; i < len(b.ops) && !b.stop; {
 		n := b.insertsFrom(i)
-		err := b.refused()
+		err := b.refused(i)
 		switch {
 		case err != nil:
 			n = 1
@@ -66,7 +99,7 @@ func (b *bulk) run(dst []byte) (_ []byte, err error) {
 		default:
 			n, err = 1, b.one(i)
 		}
-		if hasLabels(err) {
+		if err != nil && (b.whole != nil || hasLabels(err)) {
 			return dst, err
 		}
 		for k := i; err != nil && k < i+n && !b.stop; k++ {
@@ -156,12 +189,12 @@ func (b *bulk) counters() iter.Seq2[string, *int64] {
 	}
 }
 
-// refused returns the error of operations after one whose wtimeout has passed, so that the client does not wait for
-// each of them again; nil if none has.
-func (b *bulk) refused() error {
+// refused returns the error of an operation that is not sent: on a collection that must not be written, or after one whose wtimeout has passed, so that the client does not wait for
+// each of them again.
+func (b *bulk) refused(i int) error {
 	e := b.op.WriteConcernError()
 	if e == nil || e.Code != mongoerr.WriteConcernTimeout {
-		return nil
+		return b.in[b.ops[i].at].refusal
 	}
 	return mongoerr.New(e.Code, "waiting for replication timed out, so that this statement was not executed")
 }
@@ -178,6 +211,9 @@ func (b *bulk) endsAtError() bool { return b.ordered || b.op.InTransaction() }
 func (b *bulk) failed(i int, err error) {
 	e := hidden(mongoerr.From(err))
 	b.errors++
+	if t := transactionOf(b.op); t != nil {
+		t.fail() // no shard may have seen the operation
+	}
 	f := []value.Field{
 		value.F("ok", value.NewDouble(0)), value.F("idx", value.NewInt32(int32(i))),
 		value.F("code", value.NewInt32(int32(e.Code))),
@@ -271,6 +307,18 @@ func (b *bulk) one(i int) error {
 	return nil
 }
 
+// endsBulkWrite reports whether an error of a command that was sent for operations is one of which a member makes the error of the whole bulkWrite: its session or its read concern
+// does not admit the command, or it was interrupted. Every other error of a command is that of each of its operations: its collection must not be written, or is not the one that
+// is meant. (Errors of transactions that clients repeat have labels.)
+func endsBulkWrite(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.Interrupted, mongoerr.MaxTimeMSExpired, mongoerr.ClientDisconnect, mongoerr.TransactionTooOld, mongoerr.NoSuchTransaction, mongoerr.TransactionCommitted, mongoerr.ConflictingOperationInProgress, mongoerr.IncompleteTransactionHistory,
+		mongoerr.OperationNotSupportedInTransaction, mongoerr.InvalidOptions:
+		return true
+	}
+	return mongoerr.In(err, mongoerr.CategorySnapshot)
+}
+
 // statement returns an operation as the statement of a command of its own, and the name of that command's list of statements.
 func (o *bulkOp) statement() (name, list string, st value.Value) {
 	d := o.doc
@@ -302,7 +350,7 @@ func (o *bulkOp) statement() (name, list string, st value.Value) {
 // sent runs statements as one command on their collection; the first is the i-th operation.
 func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte, error) {
 	req, at := &b.op.Req, b.ops[i].at
-	db, coll := cluster.SplitNS(b.names[at])
+	db, coll := cluster.SplitNS(b.in[at].name)
 	c, mark := value.Begin(nil)
 	c = value.Append(c, name, value.NewString(coll))
 	c = value.Append(c, list, value.NewArray(value.ArrayOf(statements...)))
@@ -314,7 +362,7 @@ func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte
 	if name != "delete" {
 		c = value.Append(c, "bypassEmptyTsReplacement", req.Arg("bypassEmptyTsReplacement"))
 	}
-	c = value.Append(c, "collectionUUID", b.uuids[at])
+	c = value.Append(c, "collectionUUID", b.in[at].uuid)
 	if req.LSID != nil {
 		c = value.Append(c, "lsid", value.NewDocument(req.LSID))
 	}
@@ -333,6 +381,9 @@ func (b *bulk) sent(i int, name, list string, statements ...value.Value) ([]byte
 	m := wire.Message{OpCode: wire.OpMsg, Body: c}
 	reply := b.r.Service.Run(b.op, b.r.internalClient(), &m, nil)
 	if err := cluster.ReplyError(reply); err != nil {
+		if endsBulkWrite(err) {
+			b.whole = err
+		}
 		return nil, err
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {

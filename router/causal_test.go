@@ -176,13 +176,16 @@ func TestClientsDoNotWriteTheHistoryOfSessionsThroughARouter(t *testing.T) {
 	}{
 		{"config", `{"insert": "transactions", "documents": [{"_id": 1}], "lsid": {"id": {"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAQ==", "subType": "04"}}}}`, 40528},
 		{"config", `{"findAndModify": "system.preparedTransactions", "query": {}, "update": {"$set": {"x": 1}}, "upsert": true}`, mongoerr.InvalidNamespace},
-		{"admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`, mongoerr.InvalidNamespace},
 		{"config", `{"drop": "system.retryableWrites"}`, mongoerr.InvalidNamespace},
 		{"config", `{"delete": "transactions", "deletes": [{"q": {"_id": 1}, "limit": 1}]}`, 0},
 	} {
 		if got, _ := c.raw(tc.db, tc.cmd)["code"].(int32); got != int32(tc.code) {
 			t.Errorf("%s: code %d, want %d", tc.cmd, got, int32(tc.code))
 		}
+	}
+	r := c.run("admin", `{"bulkWrite": 1, "ops": [{"insert": 0, "document": {"_id": 1}}], "nsInfo": [{"ns": "config.system.preparedTransactions"}]}`)
+	if got := bulkResults(r); got != "0!73" {
+		t.Errorf("bulkWrite: %s", got)
 	}
 }
 

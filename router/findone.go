@@ -183,25 +183,34 @@ func (r *Router) bulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		return dst, err
 	}
 	from := len(dst)
+	first := b.check()
+	if first < 0 {
+		return b.run(dst) // no operation is sent
+	}
 	err = r.atFirst(op, func() error {
-		return r.routed(op, b.names[0], true, func(*cluster.CollectionInfo) error {
+		return r.routed(op, b.in[first].name, true, func(*cluster.CollectionInfo) error {
 			var err error
 			again := b
-			dst, err = r.bulkWriteOn(op, &again, dst[:from])
+			dst, err = r.bulkWriteOn(op, &again, first, dst[:from])
 			return err
 		})
 	})
 	return dst, err
 }
 
-func (r *Router) bulkWriteOn(op *command.Op, b *bulk, dst []byte) ([]byte, error) {
-	infos := make([]*cluster.CollectionInfo, len(b.names))
+// bulkWriteOn runs a bulkWrite of which some operation may be sent; first is the index of such an operation's namespace.
+func (r *Router) bulkWriteOn(op *command.Op, b *bulk, first int, dst []byte) ([]byte, error) {
+	infos := make([]*cluster.CollectionInfo, len(b.in))
 	one := true
-	for i, ns := range b.names {
-		if err := checkWritable(op, ns); err != nil {
-			return dst, err
+	for i, in := range b.in {
+		if !in.used {
+			continue
 		}
-		info, err := r.collectionForWrite(op, ns)
+		if in.refusal != nil {
+			one = false // a shard cannot tell the client's operations from a router's own
+			continue
+		}
+		info, err := r.collectionForWrite(op, in.name)
 		if err != nil {
 			return dst, err
 		}
@@ -210,16 +219,20 @@ func (r *Router) bulkWriteOn(op *command.Op, b *bulk, dst []byte) ([]byte, error
 			return dst, err
 		}
 		infos[i] = info
-		one = one && buckets == nil && !info.Sharded() && info.Home() == infos[0].Home()
+		one = one && buckets == nil && !info.Sharded() && (infos[first] == nil || info.Home() == infos[first].Home())
 	}
 	if !one {
 		return b.run(dst)
 	}
+	home := infos[first].Home()
 	// Each namespace carries its own versions.
 	var arr []byte
 	i := 0
 	err := op.Req.DocList("nsInfo").Each("bulkWrite.nsInfo", func(_ int, d []byte) error {
-		arr = value.AppendIndex(arr, i, value.NewDocument(rebuild(d, nil, infos[i].Suffix(infos[i].Home()))))
+		if b.in[i].used {
+			d = rebuild(d, nil, infos[i].Suffix(home))
+		}
+		arr = value.AppendIndex(arr, i, value.NewDocument(d))
 		i++
 		return nil
 	})
@@ -230,7 +243,7 @@ func (r *Router) bulkWriteOn(op *command.Op, b *bulk, dst []byte) ([]byte, error
 	list = value.End(append(list, arr...), mark)
 	body := rebuild(op.Req.Body, map[string]bool{"nsInfo": true}, list)
 	from := len(dst)
-	out, at, err := r.relayWithout(op, infos[0].Home(), body, "nsInfo", dst)
+	out, at, err := r.relayWithout(op, home, body, "nsInfo", dst)
 	if err != nil {
 		return out, err
 	}

@@ -29,6 +29,7 @@ type shardMerge struct {
 	arrived chan arrival
 
 	remotes []*watchRemote
+	left    map[string]uint64 // the time up to which events of a shard that has left were read
 	pos     *changestream.Token
 	time    uint64 // the operationTime of the shards' replies
 }
@@ -36,6 +37,7 @@ type shardMerge struct {
 // watchRemote is one shard's stream, or the config server's stream of joining shards.
 type watchRemote struct {
 	shard  string
+	host   string // of the shard's entry in config.shards when the stream was opened
 	peer   cluster.Peer
 	ns     string
 	id     int64
@@ -45,6 +47,9 @@ type watchRemote struct {
 	mark   *changestream.Token // no earlier event will arrive
 	asking bool                // a request is under way
 	asked  uint64              // the time up to which the shard was asked to move on
+	again  uint64              // the time at which a shard of that name has joined again, 0 for never
+	quiet  bool                // its last reply, since that became known, had no events
+	readTo uint64              // the time up to which it was read on the hosts that it had first, 0 while it is read there
 
 	lost  time.Time // when its cursor was lost; zero while it has one
 	tries int       // the number of cursors requested since
@@ -58,6 +63,7 @@ type shardEvent struct {
 // arrival is the reply of a shard's getMore, or of the aggregate that opens its stream again.
 type arrival struct {
 	m     *watchRemote
+	host  string // of the shard's entry, for an aggregate
 	reply []byte
 	err   error
 	at    cluster.Peer // the member that has the new cursor; nil for a getMore
@@ -77,7 +83,7 @@ const joinsStream = "config.shards"
 // new shard after later events of the others; and relying on events that name new shards: resharding, movePrimary and new databases have
 // none.
 func newShardMerge(ctx context.Context, r *Router, of watched, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
-	w := &shardMerge{r: r, of: of, command: command, pref: pref, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
+	w := &shardMerge{r: r, of: of, command: command, pref: pref, left: map[string]uint64{}, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
 	w.life, w.cancel = context.WithCancel(context.Background())
 	shards, at, err := w.listShards(ctx)
 	if err == nil {
@@ -95,14 +101,21 @@ func newShardMerge(ctx context.Context, r *Router, of watched, command func(star
 
 // listShards returns the ids of the shards that the cluster has at a time.
 func (w *shardMerge) listShards(ctx context.Context) (shards []string, at uint64, err error) {
-	find := cluster.Find{NS: "config.shards", Projection: cluster.ByID(), BatchSize: 1 << 20, ReadConcern: "snapshot"}
+	find := cluster.Find{NS: "config.shards", BatchSize: 1 << 20, ReadConcern: "snapshot"}
 	reply, err := cluster.Run(ctx, w.r.config, find.Doc())
 	if err != nil {
 		return nil, 0, err
 	}
 	cur := value.Lookup(reply, "cursor").Doc()
 	for _, v := range value.Values(value.Lookup(cur, "firstBatch").Doc()) {
-		shards = append(shards, value.Lookup(v.Doc(), "_id").Str())
+		entry, err := cluster.ParseShard(v.Doc())
+		if err == nil {
+			err = w.r.Registry.Renew(ctx, entry) // it may have another set under the name
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		shards = append(shards, entry.ID)
 	}
 	return shards, value.Lookup(cur, "atClusterTime").TimestampU64(), nil
 }
@@ -118,7 +131,7 @@ func joins(start uint64) []byte {
 // open opens the streams of shards from a time on, and that of the config server from another.
 func (w *shardMerge) open(ctx context.Context, shards []string, start, config uint64) error {
 	var opening sync.WaitGroup
-	replies := make([]shardReply, len(shards))
+	replies, hosts := make([]shardReply, len(shards)), make([]string, len(shards))
 	for i, id := range shards {
 		reply := &replies[i]
 		reply.shard = id
@@ -126,6 +139,7 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 		if id == joinsStream {
 			from = config
 		}
+		hosts[i] = w.hostOf(ctx, id)
 		opening.Go(func() { reply.body, reply.at, reply.err = w.openOn(ctx, id, from) })
 	}
 	opening.Wait()
@@ -135,7 +149,7 @@ func (w *shardMerge) open(ctx context.Context, shards []string, start, config ui
 		if replies[i].err != nil {
 			continue
 		}
-		m := &watchRemote{shard: replies[i].shard, peer: replies[i].at, mark: changestream.MarkAt(start)}
+		m := &watchRemote{shard: replies[i].shard, host: hosts[slices.Index(shards, replies[i].shard)], peer: replies[i].at, mark: changestream.MarkAt(start)}
 		if terr := m.take(replies[i].body, "firstBatch"); terr != nil && err == nil {
 			err = terr
 		}
@@ -176,7 +190,7 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 	if cur == nil || id.T != value.Int64 || after.T != value.Document {
 		return mongoerr.Newf(mongoerr.FailedToParse, "the reply of shard %s has no change stream", m.shard)
 	}
-	m.id, m.ns = id.Int64(), value.Lookup(cur, "ns").Str()
+	m.id, m.ns, m.quiet = id.Int64(), value.Lookup(cur, "ns").Str(), true
 	for _, v := range value.Values(value.Lookup(cur, batch).Doc()) {
 		t, err := changestream.ParseToken(value.Lookup(v.Doc(), "_id").Doc())
 		if err != nil {
@@ -185,6 +199,7 @@ func (m *watchRemote) take(reply []byte, batch string) error {
 		if m.seen != nil && t.Before().Compare(m.seen) <= 0 {
 			continue
 		}
+		m.quiet = false
 		ev := shardEvent{t, v.Doc()}
 		if t.Fragment >= 0 && !m.complete(&ev) {
 			continue
@@ -246,12 +261,21 @@ func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 	if best == nil {
 		return nil, nil
 	}
+	again := best.joining()
 	for _, m := range w.remotes {
-		if len(m.events) == 0 && (m.id != 0 || !m.lost.IsZero()) && m.mark.Compare(best.events[0].token) < 0 {
+		if len(m.events) == 0 && (m.id != 0 || !m.lost.IsZero()) && m.mark.Compare(best.events[0].token) < 0 && !(m.shard == again && m.former()) {
 			behind = append(behind, m)
 		}
 	}
 	return best, behind
+}
+
+// joining returns the shard that joins with the first event, "" if that is one of a shard.
+func (m *watchRemote) joining() string {
+	if m.shard != joinsStream {
+		return ""
+	}
+	return value.Lookup(value.LookupDoc(m.events[0].doc, "documentKey"), "_id").Str()
 }
 
 // next returns the next event of all shards; ok is false if none can be returned yet.
@@ -304,18 +328,32 @@ func (m *watchRemote) pop() shardEvent {
 
 // join opens the stream of a shard that joins, from then on.
 func (w *shardMerge) join(ev shardEvent) error {
-	id := value.Lookup(value.LookupDoc(ev.doc, "documentKey"), "_id").Str()
-	for _, m := range w.remotes {
-		if m.shard == id {
-			return nil
-		}
-	}
 	ctx, cancel := context.WithTimeout(w.life, hubOpening)
 	defer cancel()
+	entry, err := cluster.ParseShard(value.LookupDoc(ev.doc, "fullDocument"))
+	if err != nil {
+		return err
+	}
 	at := ev.token.ClusterTime
-	err := w.open(ctx, []string{id}, at, 0)
-	if lostStream(err) {
-		w.remotes = append(w.remotes, &watchRemote{shard: id, mark: changestream.MarkAt(at), lost: time.Now()})
+	for _, m := range w.remotes {
+		if m.shard != entry.ID {
+			continue
+		}
+		if sharesHost(m.host, entry.Host) {
+			return nil // the same set is back, whose stream goes on
+		}
+		w.drop(m)
+		break
+	}
+	err = w.checkFormer(ctx, entry, at)
+	for try := 0; lostStream(err) && cluster.Backoff(ctx, try) == nil; try++ {
+		err = w.checkFormer(ctx, entry, at)
+	}
+	if err != nil {
+		return err
+	}
+	if err = w.open(ctx, []string{entry.ID}, at, 0); lostStream(err) {
+		w.remotes = append(w.remotes, &watchRemote{shard: entry.ID, host: entry.Host, mark: changestream.MarkAt(at), lost: time.Now()})
 		return nil
 	}
 	return err
@@ -330,7 +368,9 @@ func (w *shardMerge) buffered() bool {
 // step sends the shards requests for more and waits for one reply, at most until ctx ends, which is not an error.
 func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
-		w.push(m.events[0].token.ClusterTime, behind)
+		at := m.events[0].token.ClusterTime
+		w.noteAgain(m.joining(), at, behind)
+		w.push(at, behind)
 	}
 	left := time.Second
 	if end, ok := ctx.Deadline(); ok {
@@ -355,6 +395,9 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	switch {
 	case a.err == nil:
 		if a.at != nil {
+			if m.readTo == 0 && !sharesHost(m.host, a.host) {
+				m.readTo = m.mark.ClusterTime
+			}
 			m.peer, batch, m.asked, m.lost, m.tries = a.at, "firstBatch", 0, time.Time{}, 0
 		}
 		return m.take(a.reply, batch)
@@ -365,7 +408,7 @@ func (w *shardMerge) takeArrival(a arrival) error {
 		m.id = 0
 		return a.err
 	}
-	if m.id, m.part = 0, nil; m.lost.IsZero() {
+	if m.id, m.part, m.quiet = 0, nil, true; m.lost.IsZero() {
 		m.lost = time.Now()
 	}
 	m.tries++
@@ -397,13 +440,14 @@ func (w *shardMerge) reopen(m *watchRemote) {
 		if err := cluster.Backoff(w.life, try); err != nil {
 			return arrival{m: m, err: err}
 		}
+		host := w.hostOf(w.life, m.shard)
 		reply, at, err := w.openOn(w.life, m.shard, start)
 		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
 			if lost := w.checkRemovedShard(w.life, m.shard, start); lost != nil {
 				err = lost
 			}
 		}
-		return arrival{m: m, reply: reply, err: err, at: at}
+		return arrival{m: m, host: host, reply: reply, err: err, at: at}
 	})
 }
 

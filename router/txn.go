@@ -352,6 +352,11 @@ func (t *transaction) note(shard string, reply []byte) {
 	if n == 0 && value.Lookup(reply, "writeErrors").IsMissing() {
 		return
 	}
+	t.fail()
+}
+
+// fail records that a statement of the running command has failed: the transaction ends with the command.
+func (t *transaction) fail() {
 	t.mu.Lock()
 	t.failed = true
 	t.mu.Unlock()

@@ -49,7 +49,24 @@ func (r *Router) write(op *command.Op, list, kind string, dst []byte) ([]byte, e
 		dst, err = r.writeTo(op, ns, list, dst[:from])
 		return err
 	})
+	if wc := op.Req.WriteConcern; err == nil && wc != nil && wc.Unacknowledged() && !op.Client.Internal {
+		dst = withoutErrors(dst, from)
+	}
 	return dst, err
+}
+
+// withoutErrors removes from a reply, whose elements begin at from, what members do not report with w: 0.
+func withoutErrors(dst []byte, from int) []byte {
+	keep := from
+	for it := value.Walk(dst[from-4:]); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return dst[:keep]
+		}
+		if s := string(k); s != "writeErrors" && s != "retriedStmtIds" {
+			keep += copy(dst[keep:], raw)
+		}
+	}
 }
 
 // writeTo executes a write command on a namespace.

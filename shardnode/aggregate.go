@@ -155,7 +155,11 @@ func cursorOption(op *command.Op, explain bool) (size int64, err error) {
 func (args *aggregateArgs) open(n *Node, op *command.Op, s *storage.Snapshot) (*cursor, error) {
 	a, ns, pipeline := args.over(n, op, s), args.ns, args.pipeline
 	var viewCollation []byte
-	r, err := n.resolveFor(op, s, ns)
+	resolve := n.resolveFor
+	if reportsOnView(pipeline) {
+		resolve = n.readView // the report does not read the view's collection, wherever that is
+	}
+	r, err := resolve(op, s, ns)
 	if err != nil {
 		return nil, err
 	}

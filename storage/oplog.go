@@ -747,7 +747,8 @@ func (e *Engine) TruncateOplog() error {
 	if held, err := e.firstPrepared(); err != nil || held <= cut {
 		return err // prepared meanwhile
 	}
-	if !e.oplog.noteCut(cut, size > pinned) {
+	undo, ok := e.oplog.noteCut(cut, size > pinned)
+	if !ok {
 		return nil // the oplog was pinned meanwhile
 	}
 	// The commit order owns the counters, so the deletion is a unit of work like any other.
@@ -761,7 +762,9 @@ func (e *Engine) TruncateOplog() error {
 		return errorsJoin(b.DeleteRange(lower, timeKey(nil, identOplog, cut+1), nil), b.Apply(pieces, nil))
 	})
 	u.addDelta(identOplog, e.oplog.counters.Load(), -entries, -bytes)
-	_, err = e.commitUnit(context.Background(), u, false)
+	if _, err = e.commitUnit(context.Background(), u, false); err != nil {
+		undo()
+	}
 	return err
 }
 

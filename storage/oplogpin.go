@@ -54,10 +54,16 @@ func positionLost(at Timestamp) error {
 
 // Check returns an error if entries after the pin's time have been deleted. A reader calls it after each read.
 //
-// It asks the store, too: a member that is no longer the primary applies the truncations of another one, which knows nothing of its pins.
+// It asks the store, whose cut is written with the deletion. A cut that has only been decided (noteCut) may come to nothing, as its commit fails when the primary steps down; and a member that
+// is no longer the primary applies the truncations of another one, which knows nothing of its pins.
 func (p *OplogPin) Check() error {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
+	return p.check()
+}
+
+// check is Check with the oplog's mu held.
+func (p *OplogPin) check() error {
 	if p.lost {
 		return positionLost(p.from)
 	}
@@ -68,6 +74,7 @@ func (p *OplogPin) Check() error {
 func (p *OplogPin) Advance(to Timestamp) {
 	p.e.oplog.mu.Lock()
 	defer p.e.oplog.mu.Unlock()
+	p.lost = mongoerr.CodeOf(p.check()) == mongoerr.CappedPositionLost // what was lost before stays lost
 	p.from = max(p.from, to)
 }
 
@@ -161,24 +168,29 @@ func (o *oplogState) pinned() Timestamp {
 	return limit
 }
 
-// noteCut records that the entries up to a time will be deleted: pins before it are lost. Without force it refuses
-// if there is such a pin; if there is such a hold it refuses in any case.
-func (o *oplogState) noteCut(cut Timestamp, force bool) bool {
+// noteCut records that the entries up to a time will be deleted, so that none of them is pinned any more; undo forgets that if they are not. Without force it refuses
+// if there is a pin before it; if there is such a hold it refuses in any case. (Truncations exclude each other.)
+//
+// Pins before the cut are not lost yet: they are when the deletion is committed, of which they learn from the store. After undo, the deletion may still happen: a unit whose
+// commit failed because the primary stepped down may be in the log of its successor. A pin that was taken in between is then lost like any pin on a member that is not the primary.
+func (o *oplogState) noteCut(cut Timestamp, force bool) (undo func(), ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, h := range o.holds {
 		if h.from < cut {
-			return false
+			return nil, false
 		}
 	}
 	for p := range o.pins {
 		if p.from < cut && !force {
-			return false
+			return nil, false
 		}
 	}
-	for p := range o.pins {
-		p.lost = p.lost || p.from < cut
-	}
+	before := o.cut
 	o.cut = max(o.cut, cut)
-	return true
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.cut = before
+	}, true
 }

@@ -236,3 +236,42 @@ func TestPinOnAnotherMember(t *testing.T) {
 	l.settle()
 	code(t, kept.Check(), mongoerr.CappedPositionLost)
 }
+
+// A truncation that is not committed, as when the primary steps down, loses no pins, and what it would have deleted may still be pinned. Pins used to be lost as soon as the truncation was decided, which ended the
+// migration or resharding that needed them.
+func TestTruncationThatIsNotCommitted(t *testing.T) {
+	l := newTestLog(t, 3, Options{OplogSize: 1 << 20, CollectInterval: time.Hour})
+	defer l.close()
+	w := &replicaLoad{l: l}
+	w.run(0)
+	m := l.members[0]
+	l.elect(m, 0)
+	fillOplog(t, m.e, "db.c1", 100)
+	at := m.e.Visible()
+	p, err := m.e.PinOplog(at)
+	code(t, err, mongoerr.OK)
+	defer p.Release()
+	fillOplog(t, m.e, "db.c2", 9000)
+	refuse := func(drop func() bool) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.drop = drop
+	}
+	refuse(func() bool { return true })
+	code(t, m.e.TruncateOplog(), mongoerr.NotWritablePrimary)
+	code(t, p.Check(), mongoerr.OK)
+	again, err := m.e.PinOplog(at)
+	code(t, err, mongoerr.OK)
+	if err == nil {
+		again.Release()
+	}
+	refuse(nil)
+	code(t, m.e.TruncateOplog(), mongoerr.OK)
+	code(t, p.Check(), mongoerr.CappedPositionLost)
+	_, err = m.e.PinOplog(at)
+	code(t, err, mongoerr.CappedPositionLost)
+	p.Advance(m.e.Visible())
+	code(t, p.Check(), mongoerr.CappedPositionLost)
+	close(w.end)
+	<-w.done
+}

@@ -149,11 +149,11 @@ func (cc *ClientConn) readMessage() (*Message, error) {
 
 // watch makes the connection's blocking calls end with ctx, until the returned function is called.
 func (cc *ClientConn) watch(ctx context.Context) (func(), error) {
+	if err := ctx.Err(); err != nil { // first: if ctx has ended as a message had just been sent, the connection is broken for that reason
+		return nil, contextError(ctx)
+	}
 	if cc.broken {
 		return nil, mongoerr.Newf(mongoerr.HostUnreachable, "connection to %s is closed", cc.host)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, contextError(ctx)
 	}
 	if ctx.Done() == nil {
 		return func() {}, nil

@@ -165,3 +165,39 @@ func TestMessagesThatAreTooLargeAreNotSent(t *testing.T) {
 		t.Errorf("%v, usable %v", err, cc.Usable())
 	}
 }
+
+// endedConn ends a context as soon as a message has been written.
+type endedConn struct {
+	net.Conn
+	end    func()
+	marked chan struct{} // closed once the end of the context has been noticed
+	once   sync.Once
+}
+
+func (c *endedConn) Write(b []byte) (int, error) {
+	c.end()
+	<-c.marked
+	return len(b), nil
+}
+
+func (c *endedConn) Read([]byte) (int, error) { return 0, net.ErrClosed }
+
+func (c *endedConn) SetDeadline(time.Time) error {
+	c.once.Do(func() { close(c.marked) })
+	return nil
+}
+
+// A call whose time ends when its message has just been sent reports that, and not that the connection, which is of no use any more, is closed.
+func TestTimeEndsAfterSending(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cc := NewClientConn(&endedConn{end: func() { cancel(mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit")) }, marked: make(chan struct{})}, "h:1")
+	if _, err := cc.RoundTrip(ctx, &Message{Body: doc("ping", 1)}); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+		t.Error(err)
+	}
+	if cc.Usable() {
+		t.Error("the connection counts as usable")
+	}
+	if _, err := cc.RoundTrip(t.Context(), &Message{Body: doc("ping", 1)}); mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
+		t.Error(err)
+	}
+}

@@ -186,8 +186,9 @@ func (m *ResetPlacementHistory) fields(c *codec) { c.plain("_configsvrResetPlace
 type GetHistoricalPlacement struct {
 	NS           string // a collection or a database
 	At           uint64
-	WholeCluster bool // of all namespaces
-	UntilNow     bool // and at any time since
+	WholeCluster bool   // of all namespaces
+	UntilNow     bool   // and at any time since
+	Until        uint64 // and at any time from then until this one
 }
 
 func (m *GetHistoricalPlacement) fields(c *codec) {
@@ -195,6 +196,7 @@ func (m *GetHistoricalPlacement) fields(c *codec) {
 	c.timestamp("at", required, &m.At)
 	c.flag("targetWholeCluster", false, &m.WholeCluster)
 	c.flag("untilNow", false, &m.UntilNow)
+	c.timestamp("until", optional, &m.Until)
 }
 
 // GetHistoricalPlacementReply lists these shards.

@@ -52,17 +52,17 @@ func (s *Set) CallOn(ctx context.Context, p *cluster.ReadPreference, m *wire.Mes
 			}
 		}
 		if ctx.Err() != nil || mongoerr.CodeOf(err) == mongoerr.PooledConnectionAcquisitionExceededTimeLimit {
-			return answer(out, reply, dst, err) // the caller's time is over, or no connection became free: this says nothing about the member
+			return answer(ctx, out, reply, dst, err) // the caller's time is over, or no connection became free: this says nothing about the member
 		}
 		s.failed(srv, reply, err)
 		again := false
-		if untouched := reply == nil && !sent || reply != nil && refused(err) && !lookup(reply, "ok").Truthy(); untouched {
+		if reply == nil && !sent || reply != nil && refused(reply, err) {
 			again = tries.untouched(ctx, s.timing().Select)
 		} else {
 			again = repeatable(m) && tries.mayRun()
 		}
 		if !again {
-			return answer(out, reply, dst, err)
+			return answer(ctx, out, reply, dst, err)
 		}
 		tries.failed, tries.last = srv, err
 	}
@@ -111,9 +111,13 @@ func (s *Set) call(ctx context.Context, p *cluster.ReadPreference, try int, srv 
 	return out, sent, false, err
 }
 
-// answer returns a failed call's reply if there is one, else its error.
-func answer(out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
-	if reply != nil {
+// answer returns a failed call's reply if there is one, else its error. If the caller's time is over, that is why the call failed, not that a member could not be reached
+// or was not primary in the last attempt: a router would make HostUnreachable of it.
+func answer(ctx context.Context, out, reply, dst []byte, err error) ([]byte, cluster.Peer, error) {
+	switch over := ctx.Err() != nil; {
+	case over && (reply == nil && cluster.Retryable(err) || reply != nil && refused(reply, err)):
+		return dst, nil, contextError(ctx)
+	case reply != nil:
 		return out, nil, nil
 	}
 	return dst, nil, err
@@ -168,8 +172,11 @@ func stateError(code value.Value, text string) error {
 
 func lookup(doc []byte, key string) value.Value { return value.Lookup(doc, key) }
 
-// refused reports whether a member did not start the command.
-func refused(err error) bool {
+// refused reports whether a reply, whose error is err, says that the member did not start the command.
+func refused(reply []byte, err error) bool {
+	if lookup(reply, "ok").Truthy() {
+		return false // the write concern failed
+	}
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary:
 		return true

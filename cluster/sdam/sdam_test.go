@@ -28,6 +28,7 @@ type fakeSet struct {
 	watches map[string]int // connections of monitors that were opened
 	asked   map[string]int // hello requests to members, without the streamed ones
 	polls   bool           // members do not stream: they answer one hello at a time
+	lose    func()         // called by a call that does not reach its member, if it is set
 }
 
 // fakeWatch is a monitor's connection to a member.
@@ -180,6 +181,10 @@ func (f *fakeSet) Call(ctx context.Context, host string, m *wire.Message, dst []
 		return dst, false, unreachable
 	}
 	defer f.mu.Unlock()
+	if f.lose != nil {
+		f.lose()
+		return dst, false, unreachable
+	}
 	f.calls = append(f.calls, host+":"+string(m.CommandName()))
 	if mem.silent || mem.busy {
 		f.mu.Unlock()
@@ -412,6 +417,27 @@ func TestNobodyToCall(t *testing.T) {
 		}
 		if reply, _, err := s.CallOn(t.Context(), cluster.Nearest, command("find"), nil); err != nil || at(reply) != "c:1" {
 			t.Errorf("nearest: %s, %v", at(reply), err)
+		}
+	})
+}
+
+// A call whose time ends while its member cannot be reached, or refuses it, ends with that: it used to report the last attempt, of which routers make HostUnreachable.
+func TestTimeEndsBetweenAttempts(t *testing.T) {
+	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
+		limited := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			t.Cleanup(cancel)
+			return ctx
+		}
+		f.change("a:1", func(m *fakeMember) { m.refuse = 1 << 30 })
+		if reply, err := s.Call(limited(), command("insert"), nil); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+			t.Errorf("refused: %s, %v", value.ShowDoc(reply), err)
+		}
+		f.change("a:1", func(m *fakeMember) { m.refuse = 0 })
+		ctx, cancel := context.WithCancelCause(t.Context())
+		f.lose = func() { cancel(mongoerr.New(mongoerr.MaxTimeMSExpired, "operation exceeded time limit")) }
+		if _, err := s.Call(ctx, command("insert"), nil); mongoerr.CodeOf(err) != mongoerr.MaxTimeMSExpired {
+			t.Errorf("unreachable: %v", err)
 		}
 	})
 }

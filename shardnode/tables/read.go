@@ -118,6 +118,15 @@ func (t *Tables) reach(ctx context.Context, at storage.Timestamp) error {
 	}
 }
 
+// AwaitDatabase implements cluster.Disk. The version by which movePrimary makes the shard a database's primary shard has a time of the config server that is later than the copies of the
+// documents, and earlier than the write by which the shard forgets the operation. A database that was not moved has no documents to wait for.
+func (t *Tables) AwaitDatabase(ctx context.Context, db *cluster.DatabaseInfo) error {
+	if t.Primary() || db.Primary != t.Shard || db.Version.LastMod <= 1 {
+		return nil
+	}
+	return t.reach(ctx, storage.Timestamp(db.Version.Timestamp))
+}
+
 // Await implements cluster.Disk. A range arrives at a time of the config server that is later than the copies of its documents, and earlier than the writes by which the shard
 // concludes the migration.
 func (t *Tables) Await(ctx context.Context, m *cluster.ChunkMap) error {

@@ -25,6 +25,7 @@ type configServer struct {
 	read   int
 
 	onSince uint64 // when chunks that are put arrive
+	moved   uint64 // when the database arrived, 0 if it has always been on its shard
 	indexed bool   // puts has all changes, in the order of their versions
 	puts    []int
 }
@@ -63,8 +64,11 @@ func (s *configServer) Call(_ context.Context, m *wire.Message, dst []byte) ([]b
 	switch value.Lookup(m.Body, "find").Str() {
 	case "databases":
 		if !s.gone {
-			found = append(found, doc(value.F("_id", value.NewString("db")), value.F("primary", value.NewString("a")),
-				value.F("version", value.NewDocument(cluster.DatabaseVersion{Timestamp: 1, LastMod: 1}.Doc()))))
+			version := cluster.DatabaseVersion{Timestamp: 1, LastMod: 1}
+			if s.moved != 0 {
+				version = cluster.DatabaseVersion{Timestamp: s.moved, LastMod: 2}
+			}
+			found = append(found, doc(value.F("_id", value.NewString("db")), value.F("primary", value.NewString("a")), value.F("version", value.NewDocument(version.Doc()))))
 		}
 	case "collections":
 		if !s.gone {
@@ -470,5 +474,39 @@ func TestSecondariesBehindTheirPrimary(t *testing.T) {
 	}
 	if _, err := follower.Catalog.Collection(t.Context(), "db.c"); err != nil {
 		t.Errorf("once they are: %v", err)
+	}
+}
+
+// A secondary whose primary does not reply waits for the documents of a database that has been moved to its shard before it takes the database's placement from the config server. It used to read
+// without them.
+func TestSecondariesBehindAMovePrimary(t *testing.T) {
+	s, eng := newConfigServer(10), newEngine(t)
+	ahead := eng.Visible() + 1<<32
+	s.moved = uint64(ahead)
+	placed := func(shard string) error {
+		follower := newMember(t, eng, s)
+		follower.secondary, follower.Shard = true, shard
+		follower.ask = func([]byte) ([]byte, error) { return nil, errors.New("no primary") }
+		ctx, cancel := context.WithTimeout(t.Context(), primaryTimeout/2)
+		defer cancel()
+		_, err := follower.Catalog.Database(ctx, "db")
+		return err
+	}
+	if placed("a") == nil {
+		t.Error("a placement is returned of whose documents the member has none")
+	}
+	if err := placed("b"); err != nil {
+		t.Errorf("on a shard that the database is not on: %v", err)
+	}
+	eng.AdvanceClock(ahead)
+	if err := newMember(t, eng, s).Docs.Put(t.Context(), "db.other", value.Doc(value.F("_id", value.NewInt32(1)))); err != nil {
+		t.Fatal(err)
+	}
+	if err := placed("a"); err != nil {
+		t.Errorf("once it has them: %v", err)
+	}
+	s.moved = 0
+	if err := placed("a"); err != nil {
+		t.Errorf("a database that has not been moved: %v", err)
 	}
 }

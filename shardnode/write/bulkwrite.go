@@ -40,6 +40,7 @@ type bulkWrite struct {
 	w          *Command // for all namespaces; in is the current one
 	in         *bulkNS  // whose collection is locked, nil for none: entries of one name may expect different UUIDs
 	results    [][]byte
+	whole      error           // fails the whole command
 	stale      *mongoerr.Error // why it stopped, if the router's placement is out of date
 
 	errors, inserted, matched, modified, upserted, deleted int64
@@ -68,6 +69,9 @@ func (wr *Writer) runBulkWrite(op *command.Op, dst []byte) ([]byte, error) {
 		}
 	}
 	b.run()
+	if b.whole != nil {
+		return dst, b.whole
+	}
 	if b.stale != nil {
 		if len(b.results) == 1 && b.errors == 1 && value.Lookup(b.results[0], "idx").Int32() == 0 {
 			return dst, b.stale // nothing was done
@@ -167,11 +171,6 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	if err := b.w.writer.node.CheckBlocked(b.op, ns); err != nil {
 		return err
 	}
-	if b.w.Transaction() != nil {
-		if err := command.CheckTxnDatabase(catalog.DBOf(ns)); err != nil {
-			return err
-		}
-	}
 	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
 	if err := b.w.waitCritical(b.w.acquireCollection(ns)); err != nil {
 		return err
@@ -183,6 +182,17 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	}
 	b.in = o.bulkNS
 	return nil
+}
+
+// notAcquired is failed for an operation whose collection could not be acquired. In a transaction a transient error is that of the whole command: its label, by which clients repeat the
+// transaction, has no place in a result.
+func (b *bulkWrite) notAcquired(i int, err error) (stop bool) {
+	code := mongoerr.CodeOf(err)
+	if b.whole == nil && b.w.Transaction() != nil && code.IsTransientTransaction(false) {
+		b.whole = err
+	}
+	b.w.fail(i, err, b.ordered)
+	return b.failed(i, err)
 }
 
 // failed records an operation's error; stop reports whether the remaining operations are skipped.
@@ -218,7 +228,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 	ns := b.ops[i].ns
 	if err := b.acquire(&b.ops[i]); err != nil {
 		for ; i < end && !stop; i++ {
-			stop = b.failed(i, err)
+			stop = b.notAcquired(i, err)
 		}
 		return stop
 	}
@@ -264,7 +274,7 @@ func (b *bulkWrite) insert(i, end int) (stop bool) {
 func (b *bulkWrite) statement(i int) (stop bool) {
 	o := &b.ops[i]
 	if err := b.acquire(o); err != nil {
-		return b.failed(i, err)
+		return b.notAcquired(i, err)
 	}
 	b.w.stmt = int32(i)
 	if b.w.env != nil && b.w.env.ClusterTime != 0 {

@@ -56,8 +56,8 @@ func (wr *Writer) runInsert(op *command.Op, dst []byte) ([]byte, error) {
 
 // endWrite appends the fields that all write replies end with.
 func (w *Command) endWrite(dst []byte) []byte {
-	if w.Concern == (replication.WriteConcern{}) {
-		return dst // with w: 0 errors are not reported
+	if w.Concern == (replication.WriteConcern{}) && !w.Op.Client.Internal {
+		return dst // with w: 0 errors are not reported, but to a router, which has to know where an ordered batch ends and what it sends again
 	}
 	return w.appendRetried(appendWriteErrors(dst, w.errs))
 }
