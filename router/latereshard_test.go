@@ -10,6 +10,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -23,12 +24,15 @@ func TestLateStartOfAResharding(t *testing.T) {
 		var armed atomic.Bool
 		came, free := make(chan struct{}), make(chan struct{})
 		c := newHookedCluster(t, 2, clusterHooks{
-			watch: func(shard string, m *wire.Message) error {
-				if shard == "shard1" && string(m.CommandName()) == x.name && sent.Load() == nil {
+			peer: func(shard string, s *shardnode.Server) cluster.Peer {
+				return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 					body := bytes.Clone(m.Body)
-					sent.Store(&body)
-				}
-				return nil
+					dst, err := s.Peer().Call(ctx, m, dst)
+					if shard == "shard1" && string(m.CommandName()) == x.name { // and has asked what it asks: what is held up is the late message's question
+						sent.CompareAndSwap(nil, &body)
+					}
+					return dst, err
+				})
 			},
 			out: func(from string) func(cluster.Peer) cluster.Peer {
 				return func(to cluster.Peer) cluster.Peer {
@@ -53,7 +57,7 @@ func TestLateStartOfAResharding(t *testing.T) {
 		}()
 		reached()
 		release()
-		c.until("shard1 has the message", func() bool { return sent.Load() != nil })
+		c.until("shard1 has begun", func() bool { return sent.Load() != nil })
 		armed.Store(true)
 		late := make(chan error, 1)
 		go func() {

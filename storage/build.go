@@ -794,7 +794,7 @@ func (u *UnitOfWork) removeBuilds(c *catalog.Collection, which func(*catalog.Ind
 		}
 		return nil
 	})
-	u.catalogs.dropped += 2 // both changes only drop: a build that a full disk ends can be removed
+	u.catalogs.spare += 2 // both changes only drop: a build that a full disk ends can be removed
 	return nil
 }
 

@@ -98,7 +98,7 @@ func (e *Engine) Commit(ctx context.Context, u *UnitOfWork, sync bool) (Timestam
 		u.Rollback()
 		return 0, context.Cause(ctx)
 	}
-	if err := e.checkSpace(u.makesRoom()); err != nil && !u.Empty() && u.state == unitOpen && !mayUseReserve(ctx) {
+	if err := e.checkSpace(u.needsRoom); err != nil && !u.Empty() && u.state == unitOpen && !mayUseReserve(ctx) {
 		u.Rollback()
 		return 0, err
 	}

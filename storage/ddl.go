@@ -22,7 +22,7 @@ type catalogStage struct {
 	marks  []multikeyMark  // those of ops that only mark an index as multikey
 	epochs map[uint64]bool // epochs allocated by this unit
 
-	dropped int // number of ops that only drop a collection or indexes
+	spare int // number of ops that need no room to speak of: they drop or rename a collection, drop indexes, or create a collection of the node's own state
 }
 
 // multikeyMark records that an index has documents with several keys.
@@ -249,6 +249,9 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		ch.put(nil, c)
 		return nil
 	})
+	if ownState(c.NS) {
+		u.catalogs.spare++
+	}
 	if u.logs(c) {
 		u.logCreate(c)
 	}
@@ -363,7 +366,7 @@ func (u *UnitOfWork) DropCollection(c *catalog.Collection) error {
 	u.command(c, value.Doc(value.F("drop", value.NewString(c.Name()))),
 		value.Doc(value.F("numRecords", value.NewInt32(int32(min(n, math.MaxInt32))))))
 	u.change(c.UUID, nil, func(ch *catalogChange) error { return ch.drop(c) })
-	u.catalogs.dropped++
+	u.catalogs.spare++
 	return u.endBuilds(c.Indexes)
 }
 
@@ -389,6 +392,7 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 	if lineFor(to) != lineOf(c.Ident) && !(c.DB() == "local" && lineFor(to) == lineLocal) {
 		return nil, mongoerr.New(mongoerr.IllegalOperation, "Cannot rename collections between a replicated and an unreplicated database")
 	}
+	ops, spare := len(u.catalogs.ops), u.catalogs.spare
 	f := []value.Field{value.F("renameCollection", value.NewString(c.NS)), value.F("to", value.NewString(to)),
 		value.F("stayTemp", value.NewBool(stayTemp))}
 	if dropTarget != nil {
@@ -419,6 +423,7 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 		}
 		return ch.replace(c, &next)
 	})
+	u.catalogs.spare = spare + len(u.catalogs.ops) - ops
 	return &next, nil
 }
 
@@ -579,7 +584,7 @@ func (u *UnitOfWork) DropIndexes(c *catalog.Collection, names []string) (*catalo
 		}
 		return nil
 	})
-	u.catalogs.dropped++
+	u.catalogs.spare++
 	return &next, u.endBuilds(dropped)
 }
 

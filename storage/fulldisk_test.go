@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -120,5 +123,81 @@ func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	case <-done:
 	case <-time.After(10 * time.Second):
 		t.Error("with room again, it does not flush")
+	}
+}
+
+// On a low disk a node stores its own state, as of an operation that ends, and renames; on one that is nearly full it stores nothing.
+func TestOwnStateOnALowDisk(t *testing.T) {
+	fs := &fullFS{FS: vfs.NewMem()}
+	fs.free.Store(1 << 40)
+	e, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1 << 30, CollectInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	state, users := create(t, e, "config.reshardingOperations", nil), create(t, e, "db.c", nil)
+	run := func(f func(s *Snapshot, u *UnitOfWork) error) error {
+		e.measureSpace()
+		s := e.Snapshot()
+		defer s.Release()
+		u := e.NewUnitOfWork(s)
+		defer u.Rollback()
+		err := f(s, u)
+		if err == nil {
+			_, err = e.Commit(context.Background(), u, false)
+		}
+		return err
+	}
+	put := func(c *catalog.Collection, id any) func(*Snapshot, *UnitOfWork) error {
+		return func(s *Snapshot, u *UnitOfWork) error {
+			_, err := u.Insert(s.Catalog().LookupUUID(c.UUID), D("_id", id, "x", 1), NoInfo)
+			return err
+		}
+	}
+	both := func(s *Snapshot, u *UnitOfWork) error {
+		return errors.Join(put(state, "both")(s, u), put(users, "both")(s, u))
+	}
+	change := func(s *Snapshot, u *UnitOfWork) error { // as large as before
+		rid, old, ok, err := s.FindByID(state, value.NewInt32(1))
+		if err != nil || !ok {
+			return errors.Join(err, errors.New("not found"))
+		}
+		return u.Update(state, rid.Clone(), old, D("_id", 1, "x", 2), NoInfo)
+	}
+	made := func(ns string) func(*Snapshot, *UnitOfWork) error {
+		return func(_ *Snapshot, u *UnitOfWork) error {
+			_, err := u.CreateCollection(CollectionSpec{NS: ns})
+			return err
+		}
+	}
+	rename := func(to string) func(*Snapshot, *UnitOfWork) error {
+		return func(s *Snapshot, u *UnitOfWork) error {
+			_, err := u.RenameCollection(s.Catalog().LookupUUID(users.UUID), to, nil, false)
+			return err
+		}
+	}
+	if err := run(put(state, 1)); err != nil {
+		t.Fatal(err)
+	}
+	fs.free.Store(1<<30 - 1)
+	for what, f := range map[string]func(*Snapshot, *UnitOfWork) error{
+		"state": put(state, 2), "state that changes": change, "the first state of its kind": made("config.localReshardingOperations.donor"), "a rename": rename("db.low"),
+	} {
+		if err := run(f); err != nil {
+			t.Errorf("low: %s: %v", what, err)
+		}
+	}
+	refused := map[string]func(*Snapshot, *UnitOfWork) error{"a document": put(users, 1), "a document beside state": both, "a collection": made("db.more"), "a buffer": made("config.localReshardingOplogBuffer.x")}
+	for what, f := range refused {
+		if err := run(f); mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
+			t.Errorf("low: %s: %v", what, err)
+		}
+	}
+	fs.free.Store(1<<30/leastShare - 1)
+	refused["state"], refused["state that changes"], refused["a rename"] = put(state, 3), change, rename("db.least")
+	for what, f := range refused {
+		if err := run(f); mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
+			t.Errorf("nearly full: %s: %v", what, err)
+		}
 	}
 }

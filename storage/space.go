@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -47,15 +48,16 @@ const (
 func (e *Engine) DiskLow() bool { return e.space.low.Load() }
 
 // checkSpace refuses a write that the disk has no room for. Deletes and drops make room, and may use most of what
-// is refused to others: without them a full disk could never be emptied.
-func (e *Engine) checkSpace(makesRoom bool) error {
+// is refused to others: without them a full disk could never be emptied. So may the state of what nodes do together: an operation that cannot store that it has ended
+// blocks its collection on nodes whose disks have room, and a sharded collection could not be dropped.
+func (e *Engine) checkSpace(needsRoom func() bool) error {
 	g := &e.space
 	now, last := e.opts.Clock().UnixNano(), g.checked.Load()
 	due := now-last > int64(spaceCheck) || g.written.Load() > e.opts.MinFreeDisk/checkShare
 	if due && g.checked.CompareAndSwap(last, now) {
 		e.measureSpace()
 	}
-	if g.low.Load() && (!makesRoom || g.least.Load()) {
+	if g.low.Load() && (g.least.Load() || needsRoom()) {
 		return mongoerr.Newf(mongoerr.OutOfDiskSpace, "available disk space is less than required minimum of %d bytes", e.opts.MinFreeDisk)
 	}
 	return nil
@@ -79,22 +81,43 @@ func (e *Engine) measureSpace() {
 	}
 }
 
-// makesRoom reports whether the unit only deletes documents, or drops collections or indexes; writes that
+// anyRoom is needsRoom for what fills the disk.
+func anyRoom() bool { return true }
+
+// needsRoom reports whether the unit does more than to delete documents, to drop or rename collections, to drop indexes, and to record the node's own state; writes that
 // accompany those do not count.
-func (u *UnitOfWork) makesRoom() bool {
-	if u.catalogs.dropped < len(u.catalogs.ops) {
-		return false
+func (u *UnitOfWork) needsRoom() bool {
+	if u.catalogs.spare < len(u.catalogs.ops) {
+		return true
 	}
-	some := u.catalogs.dropped > 0
+	some := u.catalogs.spare > 0
 	for i := range u.deltas {
 		d := &u.deltas[i]
-		if d.aside {
+		switch {
+		case d.aside:
+			continue
+		case d.records < 0:
+			some = true
 			continue
 		}
-		if d.records > 0 || d.records == 0 && d.bytes > 0 {
-			return false
+		if c := collectionOf(u.Catalog(), d.ident); c != nil && ownState(c.NS) {
+			some = true
+		} else if d.records > 0 || d.bytes > 0 {
+			return true
 		}
-		some = some || d.records < 0
 	}
-	return some
+	return !some && len(u.deltas) > 0 // a unit that only logs tells of what has been done
+}
+
+// ownState reports whether a collection has the state of what nodes do together: few small documents, which end when the work ends. It is in "config", where these grow with what clients write.
+func ownState(ns string) bool {
+	coll, ok := strings.CutPrefix(ns, "config.")
+	if !ok {
+		return false
+	}
+	switch coll {
+	case "system.sessions", "image_collection", "sampledQueries", "sampledQueriesDiff":
+		return false
+	}
+	return !strings.HasPrefix(coll, "localReshardingOplogBuffer.") && !strings.HasPrefix(coll, "localReshardingConflictStash.")
 }

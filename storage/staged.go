@@ -101,7 +101,7 @@ func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 		u.OnCommit(func(Timestamp) { e.replica.staging.end(u.bulk.id, true) })
 	}
 	s := u.bulk
-	s.ctx, s.room, s.chunk = ctx, u.makesRoom(), e.replica.staging.chunk()
+	s.ctx, s.needsRoom, s.chunk = ctx, u.needsRoom(), e.replica.staging.chunk()
 	if s.err == nil {
 		s.err = s.reserveImages()
 	}
@@ -111,12 +111,12 @@ func (e *Engine) stageUnit(ctx context.Context, u *UnitOfWork, all bool) error {
 
 // stager splits a unit into chunks.
 type stager struct {
-	e     *Engine
-	u     *UnitOfWork
-	ctx   context.Context
-	id    stagedID
-	room  bool // the unit makes room on the disk
-	chunk int  // size of a chunk
+	e         *Engine
+	u         *UnitOfWork
+	ctx       context.Context
+	id        stagedID
+	needsRoom bool // see UnitOfWork.needsRoom
+	chunk     int  // size of a chunk
 
 	at     timestamps // of the chunks that are stored
 	chunks uint32
@@ -278,7 +278,7 @@ func (s *stager) put(b *pebble.Batch) error {
 	err := s.ctx.Err()
 	if err != nil {
 		err = context.Cause(s.ctx)
-	} else if err = s.e.checkSpace(s.room); mayUseReserve(s.ctx) {
+	} else if err = s.e.checkSpace(func() bool { return s.needsRoom }); mayUseReserve(s.ctx) {
 		err = nil
 	}
 	if err != nil {

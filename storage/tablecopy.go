@@ -326,7 +326,7 @@ func (e *Engine) mayCopy(ctx context.Context, n int) error {
 		return context.Cause(ctx)
 	}
 	e.space.written.Add(int64(n))
-	return e.checkSpace(false)
+	return e.checkSpace(anyRoom)
 }
 
 // ingestTables puts the tables into the store, in the role and the state of the collection that the unit began with: neither changes meanwhile.
@@ -393,7 +393,7 @@ func (e *Engine) undoCopy(c *chunkKeys, commit func(func(*pebble.Batch) error) e
 		return err
 	}
 	defer closeQuietly(it)
-	of := e.collectionOf(c.copied.table)
+	of := collectionOf(e.Catalog(), c.copied.table)
 	for ok := it.First(); ok; {
 		err := commit(func(b *pebble.Batch) error {
 			for ; ok && b.Len() < chunkBytes; ok = it.Next() {
@@ -451,8 +451,8 @@ func eachIndexKey(c *catalog.Collection, idx *catalog.Index, doc []byte, rid Rec
 }
 
 // collectionOf finds the collection with a table of records; nil if there is none.
-func (e *Engine) collectionOf(table catalog.Ident) (found *catalog.Collection) {
-	e.Catalog().Each(func(c *catalog.Collection) {
+func collectionOf(cat *catalog.Snapshot, table catalog.Ident) (found *catalog.Collection) {
+	cat.Each(func(c *catalog.Collection) {
 		if c.Ident == table {
 			found = c
 		}
