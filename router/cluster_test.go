@@ -111,6 +111,7 @@ func newHookedCluster(t testing.TB, shards int, hooks clusterHooks) *testCluster
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.Node.Docs.Set = &docsSet{Set: s.Node.Docs.Set} // before the node works
 		c.ends[s] = sync.OnceFunc(func() { _ = s.Close() })
 		t.Cleanup(c.ends[s])
 		if c.server[o.SetName] == nil {

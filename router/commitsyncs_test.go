@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -33,6 +34,30 @@ func (s slowDisk) Commit(ctx context.Context, u *storage.UnitOfWork, wc replicat
 		s.wait(ctx, s.node)
 	}
 	return s.Set.Commit(ctx, u, wc)
+}
+
+// docsSet makes the commits of a node's own documents, which a test may intercept while the node works.
+type docsSet struct {
+	replication.Set
+	by atomic.Pointer[commitHook]
+}
+
+// commitHook is called for a commit, which it makes with commit, or not.
+type commitHook func(u *storage.UnitOfWork, commit func() (storage.Timestamp, error)) (storage.Timestamp, error)
+
+func (d *docsSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	commit := func() (storage.Timestamp, error) { return d.Set.Commit(ctx, u, wc) }
+	if by := d.by.Load(); by != nil {
+		return (*by)(u, commit)
+	}
+	return commit()
+}
+
+// interceptDocs has a hook called for the commits of the documents of a shard's own, until the returned function is called.
+func (c *testCluster) interceptDocs(shard string, by commitHook) (end func()) {
+	d := c.server[shard].Node.Docs.Set.(*docsSet)
+	d.by.Store(&by)
+	return func() { d.by.Store(nil) }
 }
 
 func (s *syncs) wait(ctx context.Context, node string) {

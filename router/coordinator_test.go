@@ -11,24 +11,9 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
-
-// fullSet refuses some commits as a full disk does.
-type fullSet struct {
-	replication.Set
-	left atomic.Int32
-}
-
-func (s *fullSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
-	if s.left.Add(-1) >= 0 {
-		u.Rollback()
-		return 0, mongoerr.New(mongoerr.OutOfDiskSpace, "no space")
-	}
-	return s.Set.Commit(ctx, u, wc)
-}
 
 // A coordinator that could not store its decision ended, and left every participant prepared until the commit was retried.
 func TestCoordinatorWhoseDecisionFailsGoesOn(t *testing.T) {
@@ -44,15 +29,20 @@ func TestCoordinatorWhoseDecisionFailsGoesOn(t *testing.T) {
 		committed <- c.as(command.NewClient(2, "test", "test", nil), "admin", fmt.Sprintf(`{"commitTransaction": 1, %s, "txnNumber": {"$numberLong": "1"}, "autocommit": false}`, txnLSID))
 	}()
 	entered()
-	docs := c.server["shard0"].Node.Docs
-	full := &fullSet{Set: docs.Set}
-	full.left.Store(3)
-	docs.Set = full
+	var left atomic.Int32
+	left.Store(3)
+	c.interceptDocs("shard0", func(u *storage.UnitOfWork, commit func() (storage.Timestamp, error)) (storage.Timestamp, error) {
+		if left.Add(-1) >= 0 {
+			u.Rollback()
+			return 0, mongoerr.New(mongoerr.OutOfDiskSpace, "no space")
+		}
+		return commit()
+	})
 	c.point("shard0", "hangBeforeWritingDecision", false)
 	if r := <-committed; r["ok"] != 1.0 {
 		t.Errorf("the commit: %v", r)
 	}
-	if full.left.Load() >= 0 {
+	if left.Load() >= 0 {
 		t.Error("the decision met no full disk")
 	}
 	c.expect(c.all("d", readC), `[{"_id":-1,"x":1},{"_id":1,"x":1}]`)

@@ -13,7 +13,6 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/configsvr"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -355,32 +354,23 @@ func TestRefinedTableIsReadByItsNewKey(t *testing.T) {
 	c.expect(c.all("config", `{"find": "chunks", "filter": {"min.g": {"$exists": false}}}`), `[]`)
 }
 
-// lossy is a set of which every other commit reports a failure although it was made.
-type lossy struct {
-	replication.Set
-	n atomic.Int64
-}
-
-func (l *lossy) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
-	ts, err := l.Set.Commit(ctx, u, wc)
-	if err == nil && l.n.Add(1)%2 == 1 {
-		err = mongoerr.New(mongoerr.HostUnreachable, "the reply was lost")
-	}
-	return ts, err
-}
-
 // A coordinator whose writes are repeated although they were done writes one event for change streams.
 func TestEventsAreToldOnce(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.refinable(20)
 	s, _ := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}}, bson.D{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "refineCollectionShardKey"}}}})
-	docs := c.server["shard0"].Node.Docs
-	l := &lossy{Set: docs.Set}
-	docs.Set = l
+	var n atomic.Int64
+	end := c.interceptDocs("shard0", func(_ *storage.UnitOfWork, commit func() (storage.Timestamp, error)) (storage.Timestamp, error) {
+		ts, err := commit()
+		if err == nil && n.Add(1)%2 == 1 {
+			err = mongoerr.New(mongoerr.HostUnreachable, "the reply was lost")
+		}
+		return ts, err
+	})
 	c.run("admin", refineToKG)
-	docs.Set = l.Set
+	end()
 	told := len(s.rest(1))
-	if told != 1 || l.n.Load() < 8 {
-		t.Errorf("%d events after %d commits", told, l.n.Load())
+	if told != 1 || n.Load() < 8 {
+		t.Errorf("%d events after %d commits", told, n.Load())
 	}
 }

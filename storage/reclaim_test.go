@@ -84,6 +84,7 @@ func (f *fullStore) insert(ns string, size int) error {
 
 // rounds runs the collector, at most the given number of rounds, until an insert is accepted; it returns 0 if none is.
 func (f *fullStore) rounds(most int) int {
+	await.True(f.T, "what was written is durable, which may be dropped", func() bool { return f.e.Durable() >= f.e.Visible() })
 	for i := range most {
 		f.clock.pass(2 * time.Second)
 		if err := f.e.collect(f.Context()); err != nil {
