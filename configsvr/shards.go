@@ -361,7 +361,7 @@ func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string) er
 	m.clock.AdvanceTopology(ts)
 	m.sizes.set(nil, nil)
 	m.log(ctx, "addShard", "", doc(fld("name", str(s.id)), fld("host", str(s.conn))))
-	m.balancer.soon()
+	defer m.balancer.soon() // it knows the shard then
 	return m.registry.Reload(ctx)
 }
 

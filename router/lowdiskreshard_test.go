@@ -122,3 +122,31 @@ func TestReshardingEndsWhenTheDiskBecomesLow(t *testing.T) {
 		}
 	}
 }
+
+// A convertToCapped, which copies the collection while it is blocked and can then only be completed, is refused on a low disk.
+func TestConvertToCappedOnALowDisk(t *testing.T) {
+	t.Parallel()
+	var disks []*lowFS
+	c := newHookedCluster(t, 2, clusterHooks{store: func(_ string, o *storage.Options) {
+		d := &lowFS{FS: vfs.NewMem()}
+		d.free.Store(1 << 35)
+		disks = append(disks, d)
+		o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", d, 1<<30
+		o.CollectInterval = 20 * time.Millisecond
+	}})
+	c.fill(40)
+	c.run("db", `{"insert": "u", "documents": [{"_id": 1}]}`)
+	c.run("admin", `{"moveCollection": "db.u", "toShard": "shard1"}`)
+	for _, d := range disks {
+		d.free.Store(1<<30 - 1<<20)
+	}
+	for _, s := range c.server {
+		c.until("the disk is low", s.Node.Engine.DiskLow)
+	}
+	if m := c.raw("db", `{"convertToCapped": "u", "size": 100000}`); m["code"] != int32(mongoerr.OutOfDiskSpace) {
+		t.Error(m)
+	}
+	c.expect(c.all("db", `{"find": "u"}`), `[{"_id":1}]`)
+	c.run("db", `{"drop": "u"}`)
+	c.leftOver()
+}

@@ -395,7 +395,11 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	switch {
 	case a.err == nil:
 		if a.at != nil {
-			if m.readTo == 0 && !sharesHost(m.host, a.host) {
+			switch {
+			case a.host == "": // nobody knows
+			case sharesHost(m.host, a.host):
+				m.host = a.host // members may be replaced, one after the other
+			case m.readTo == 0:
 				m.readTo = m.mark.ClusterTime
 			}
 			m.peer, batch, m.asked, m.lost, m.tries = a.at, "firstBatch", 0, time.Time{}, 0

@@ -13,12 +13,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// addedAgain adds a new set under the name of a shard that has been removed.
-func (c *testCluster) addedAgain(shard, set string) {
+// addedAgain adds a new set, which may have databases, under the name of a shard that has been removed.
+func (c *testCluster) addedAgain(shard, set string, dbs ...string) {
 	c.t.Helper()
 	s := c.opened(shardnode.Config{SetName: set, Host: set + ":27018"})
 	if err := s.Initiate(context.Background()); err != nil {
 		c.t.Fatal(err)
+	}
+	for _, db := range dbs {
+		c.admin(s.Peer(), bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 777}}}}, {Key: "$db", Value: db}})
 	}
 	s.OnJoin(c.joining(shard))
 	c.shards[set] = c.hooks.peer(set, s)
@@ -116,5 +119,38 @@ func TestStreamsBehindAShardThatIsAddedAgain(t *testing.T) {
 		if m["code"] != int32(mongoerr.ChangeStreamHistoryLost) {
 			t.Error(m)
 		}
+	}
+}
+
+// A set that brings a database is added under the name of a removed shard. Its database's placement was taken for data of the former set, and ended open streams.
+func TestStreamsFollowASetThatBringsADatabase(t *testing.T) {
+	t.Parallel()
+	for _, gone := range []bool{false, true} {
+		c := newTestCluster(t, 3)
+		former := c.interposed("shard2")
+		c.twoShards()
+		s := &streamOf{c: c, db: "admin", coll: "$cmd.aggregate"}
+		s.take(c.cmd("admin", bson.D{{Key: "aggregate", Value: 1}, {Key: "pipeline", Value: bson.A{bson.D{{Key: "$changeStream", Value: bson.D{{Key: "allChangesForCluster", Value: true}}}}}}, {Key: "cursor", Value: bson.D{}}})["cursor"].(bson.D), "firstBatch")
+		s.more(1)
+		c.removeEmptyShard("shard2")
+		if gone {
+			former.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+				if name == "aggregate" || name == "getMore" || name == "appendOplogNote" {
+					return nil, mongoerr.New(mongoerr.HostUnreachable, "the set is gone")
+				}
+				return call()
+			})
+		}
+		c.addedAgain("shard2", "shardx", "newdb")
+		c.run("newdb", `{"insert": "c", "documents": [{"_id": 778}]}`)
+		c.run("db", `{"insert": "s", "documents": [{"k": 1}]}`)
+		c.until("the stream has the event of the new set", func() bool {
+			for _, e := range s.more(1) {
+				if k, ok := field(e, "documentKey").(bson.D); ok && field(k, "_id") == int32(778) {
+					return true
+				}
+			}
+			return false
+		})
 	}
 }

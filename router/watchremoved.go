@@ -124,10 +124,11 @@ func (w *shardMerge) checkFormer(ctx context.Context, entry *cluster.Shard, join
 		return err
 	}
 	since, known := w.left[entry.ID]
-	if !known || since >= joined {
+	until := cmp.Or(entry.Topology, joined) // the databases that the new set brings were placed after the former, before the latter
+	if !known || since >= until {
 		return nil
 	}
-	placed, err := w.placed(ctx, &msg.GetHistoricalPlacement{At: since, Until: joined})
+	placed, err := w.placed(ctx, &msg.GetHistoricalPlacement{At: since, Until: until})
 	if err == nil && slices.Contains(placed.Shards, entry.ID) {
 		err = eventsRemoved(entry.ID)
 	}

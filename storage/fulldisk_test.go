@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/shoaldb/shoal/query/value"
@@ -200,4 +201,75 @@ func TestOwnStateOnALowDisk(t *testing.T) {
 			t.Errorf("nearly full: %s: %v", what, err)
 		}
 	}
+}
+
+// Units that have no documents, or only records, but much in them, are refused on a low disk like any other.
+func TestLargeUnitsOfFewDocumentsOnALowDisk(t *testing.T) {
+	fs := &fullFS{FS: vfs.NewMem()}
+	fs.free.Store(1 << 40)
+	e, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1 << 30, CollectInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx := context.Background()
+	c := create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
+	tx := create(t, e, "config.transactions", nil)
+	own := create(t, e, "config.anything", nil)
+	refused := func(what string, err error) {
+		t.Helper()
+		if mongoerr.CodeOf(err) != mongoerr.OutOfDiskSpace {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	big := strings.Repeat("x", 1<<20)
+	s := e.Snapshot()
+	defer s.Release()
+	u := e.NewUnitOfWork(s)
+	defer u.Rollback()
+	u.Snapshot()
+	u.SetTransaction(value.Doc(value.F("id", value.NewInt32(1))), 1)
+	for i := range 4 {
+		if _, err := u.Insert(c, D("_id", i, "big", big), NoInfo); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs.free.Store(1<<30 - 1)
+	e.measureSpace()
+
+	l := e.NewUnitOfWork(nil) // as logSink
+	defer l.Rollback()
+	l.stageRaw(func(b *pebble.Batch) error {
+		return b.Set(appendVersion(appendIndexKey(nil, c.Indexes[1], []byte{60, 1}, NewRecordID(1)), 1), []byte(big), nil)
+	})
+	_, err = e.Commit(ctx, l, true)
+	refused("keys of an index build", err)
+
+	for _, record := range []bool{false, true} { // as prepare: a session that is ahead, and one that is not
+		p := e.NewUnitOfWork(nil)
+		u.LogPrepare(p, "shard7")
+		if record {
+			p.RecordIn(tx)
+			if _, err := p.Insert(tx, D("_id", 1, "state", "prepared"), NoInfo); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = e.Commit(ctx, p, true)
+		refused(fmt.Sprint("a vote of 4 MB, with a record: ", record), err)
+		p.Rollback()
+	}
+
+	w := e.NewUnitOfWork(nil)
+	defer w.Rollback()
+	if _, err := w.Insert(own, D("_id", 1, "big", big), NoInfo); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Commit(ctx, w, true)
+	refused("a client's document in config.anything", err)
+
+	n := e.NewUnitOfWork(nil)
+	defer n.Rollback()
+	n.Oplog(OplogEntry{Op: 'n', StmtID: -1, O: D("big", big)})
+	_, err = e.Commit(ctx, n, true)
+	refused("a note of 1 MB", err)
 }

@@ -87,7 +87,7 @@ func anyRoom() bool { return true }
 // needsRoom reports whether the unit does more than to delete documents, to drop or rename collections, to drop indexes, and to record the node's own state; writes that
 // accompany those do not count.
 func (u *UnitOfWork) needsRoom() bool {
-	if u.catalogs.spare < len(u.catalogs.ops) {
+	if u.catalogs.spare < len(u.catalogs.ops) || u.log.prepared.vote { // a vote has all that its transaction writes, and its commit may use the reserve
 		return true
 	}
 	some := u.catalogs.spare > 0
@@ -106,18 +106,29 @@ func (u *UnitOfWork) needsRoom() bool {
 			return true
 		}
 	}
-	return !some && len(u.deltas) > 0 // a unit that only logs tells of what has been done
+	if some {
+		return false
+	}
+	return len(u.deltas) > 0 || u.writes() > 0 || u.Size() > smallNote // a short unit that only logs tells of what has been done
 }
 
-// ownState reports whether a collection has the state of what nodes do together: few small documents, which end when the work ends. It is in "config", where these grow with what clients write.
+// smallNote is the size of a unit that only logs which passes for one that needs no room.
+const smallNote = 64 << 10
+
+// ownState reports whether a collection has the state of what nodes do together: few small documents, which end when the work ends. Others of "config" grow with what clients write, or are clients' own.
 func ownState(ns string) bool {
 	coll, ok := strings.CutPrefix(ns, "config.")
 	if !ok {
 		return false
 	}
 	switch coll {
-	case "system.sessions", "image_collection", "sampledQueries", "sampledQueriesDiff":
-		return false
+	case "collections", "chunks", "databases", "shards", "tags", "placementHistory", "settings", "version", "changelog", "actionlog", "mongos", "reshardingOperations", "reshardingUntoldShards", "clusterParameters", "queryAnalyzers",
+		"user_writes_critical_sections", "collection_critical_sections", "rangeDeletions", "migrationCoordinators", "migrationRecipients", "movePrimaryRecipients", "transaction_coordinators",
+		"system.sharding_ddl_coordinators", "system.sharding_ddl_outcomes", "system.droppedCollections":
+		return true
 	}
-	return !strings.HasPrefix(coll, "localReshardingOplogBuffer.") && !strings.HasPrefix(coll, "localReshardingConflictStash.")
+	return strings.HasPrefix(coll, "cache.") || strings.HasPrefix(coll, "localReshardingOperations.")
 }
+
+// CheckRoom refuses, as a commit would, what needs room on the disk.
+func (e *Engine) CheckRoom() error { return e.checkSpace(anyRoom) }

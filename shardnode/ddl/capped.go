@@ -126,7 +126,10 @@ func (w *operation) mayConvert(ns string) error {
 	if _, err := convertedName(ns); err != nil {
 		return err
 	}
-	return storage.CheckNoBuild(c)
+	if err := storage.CheckNoBuild(c); err != nil {
+		return err
+	}
+	return w.ddl.Engine.CheckRoom() // for the copy: once the collection is blocked for it, it can only be completed
 }
 
 // convertedName returns a name for the copy that is to replace a collection.
