@@ -111,6 +111,7 @@ func (cc *ClientConn) Send(ctx context.Context, m *Message) error {
 func (cc *ClientConn) Receive(ctx context.Context) (*Message, error) {
 	done, err := cc.watch(ctx)
 	if err != nil {
+		cc.broken = true // the reply is still to come, and nobody reads it
 		return nil, err
 	}
 	m, err := cc.readMessage()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -199,5 +200,21 @@ func TestTimeEndsAfterSending(t *testing.T) {
 	}
 	if _, err := cc.RoundTrip(t.Context(), &Message{Body: doc("ping", 1)}); mongoerr.CodeOf(err) != mongoerr.HostUnreachable {
 		t.Error(err)
+	}
+}
+
+// The time of a call ends between its message and its reply: the connection is not used for another call, which would get that reply.
+func TestTimeEndsBeforeReceiving(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	server, client := net.Pipe()
+	defer server.Close()
+	go func() { _, _ = io.Copy(io.Discard, server) }()
+	cc := NewClientConn(client, "h:1")
+	if err := cc.Send(ctx, &Message{Body: doc("ping", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := cc.Receive(ctx); err == nil || cc.Usable() {
+		t.Errorf("%v; the connection, on which a reply is still to come, counts as usable: %v", err, cc.Usable())
 	}
 }
