@@ -19,7 +19,7 @@ func TestRouterKilledInATransaction(t *testing.T) {
 // transaction has ended.
 func TestRouterPausedInATransaction(t *testing.T) {
 	t.Parallel()
-	router, commit := routerLost(t, func(router *server) { router.signal(syscall.SIGSTOP) })
+	router, commit := routerLost(t, func(router *server) { router.pause() })
 	router.signal(syscall.SIGCONT)
 	if err := commit(); !labelled(err, "TransientTransactionError") {
 		t.Errorf("the transaction of the router that was paused: %v", err)

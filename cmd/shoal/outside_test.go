@@ -129,7 +129,7 @@ func TestClusterOfSetsFromOutside(t *testing.T) {
 	paused := config.ready()
 	killed.start()
 	b.ready()
-	paused.signal(syscall.SIGSTOP)
+	paused.pause()
 	if took := refresh(t, routers...); took > 5*time.Second {
 		t.Errorf("a refresh took %v with the config server's primary paused", took)
 	}

@@ -207,8 +207,13 @@ func (s *server) hello() bson.M {
 }
 
 func (s *server) kill()   { s.end(syscall.SIGKILL) }
-func (s *server) pause()  { s.signal(syscall.SIGSTOP) }
 func (s *server) resume() { s.signal(syscall.SIGCONT) }
+
+// pause freezes the process, and returns when all of its threads have stopped: on a busy machine the signal takes effect late, and the process may still answer what is sent next.
+func (s *server) pause() {
+	s.signal(syscall.SIGSTOP)
+	awaitStopped(s.cmd.Process.Pid)
+}
 
 func (s *server) log() []byte {
 	raw, _ := os.ReadFile(s.logFile())

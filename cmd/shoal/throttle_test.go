@@ -36,7 +36,7 @@ func TestThrottledMigrationsAwaitTheirMembers(t *testing.T) {
 		return bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: w}, {Key: "wtimeout", Value: 500}}}
 	}
 	throttle := bson.E{Key: "secondaryThrottle", Value: true}
-	frozen.signal(syscall.SIGSTOP)
+	frozen.pause()
 	defer frozen.signal(syscall.SIGCONT)
 	for i, x := range []struct {
 		what string
