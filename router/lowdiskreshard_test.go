@@ -24,24 +24,34 @@ func (f *lowFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: f.free.Load(), TotalBytes: 1 << 40}, nil
 }
 
+// newSmallCluster makes a cluster of two shards whose disks a test can make low.
+func newSmallCluster(t *testing.T) (c *testCluster, disks map[string]*lowFS) {
+	t.Helper()
+	disks = map[string]*lowFS{}
+	return newHookedCluster(t, 2, clusterHooks{store: func(set string, o *storage.Options) {
+		d := &lowFS{FS: vfs.NewMem()}
+		d.free.Store(1 << 35)
+		disks[set] = d
+		o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", d, 1<<30
+		o.CollectInterval = 20 * time.Millisecond // it measures the disk
+	}}), disks
+}
+
+// lowDisk makes the disk of a set's only member low.
+func (c *testCluster) lowDisk(disks map[string]*lowFS, set string) {
+	c.t.Helper()
+	disks[set].free.Store(1<<30 - 1<<20)
+	c.until("the disk is low", c.server[set].Node.Engine.DiskLow)
+}
+
 // While the disks of all nodes are low sharded collections can be dropped and renamed, and nothing can be created. They could not even be dropped, as the operation's state could not be stored.
 func TestShardedCollectionsAreDroppedOnALowDisk(t *testing.T) {
 	t.Parallel()
-	var disks []*lowFS
-	c := newHookedCluster(t, 2, clusterHooks{store: func(_ string, o *storage.Options) {
-		d := &lowFS{FS: vfs.NewMem()}
-		d.free.Store(1 << 35)
-		disks = append(disks, d)
-		o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", d, 1<<30
-		o.CollectInterval = 20 * time.Millisecond
-	}})
+	c, disks := newSmallCluster(t)
 	c.fill(40)
 	c.run("admin", `{"shardCollection": "db.other", "key": {"k": "hashed"}}`)
-	for _, d := range disks {
-		d.free.Store(1<<30 - 1<<20)
-	}
-	for _, s := range c.server {
-		c.until("the disk is low", s.Node.Engine.DiskLow)
+	for set := range disks {
+		c.lowDisk(disks, set)
 	}
 	for _, db := range []string{"db", "newdb"} {
 		if m := c.raw(db, `{"create": "more"}`); m["code"] != int32(mongoerr.OutOfDiskSpace) {
@@ -72,14 +82,7 @@ func TestReshardingEndsWhenTheDiskBecomesLow(t *testing.T) {
 	for _, set := range []string{"shard0", "shard1", "config"} {
 		for _, state := range []string{"preparing-to-donate", "cloning", "applying", "blocking-writes", "committing"} {
 			t.Run(set+" "+state, func(t *testing.T) {
-				disks := map[string]*lowFS{}
-				c := newHookedCluster(t, 2, clusterHooks{store: func(set string, o *storage.Options) {
-					d := &lowFS{FS: vfs.NewMem()}
-					d.free.Store(1 << 35)
-					disks[set] = d
-					o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", d, 1<<30
-					o.CollectInterval = 20 * time.Millisecond // it measures the disk
-				}})
+				c, disks := newSmallCluster(t)
 				c.config.Points = c.points["config"]
 				c.fill(40)
 				const point = "reshardingPauseCoordinatorAtState"
@@ -88,8 +91,7 @@ func TestReshardingEndsWhenTheDiskBecomesLow(t *testing.T) {
 				if err := c.points["config"].Register(point).WaitEntered(t.Context(), entered+1); err != nil {
 					t.Fatal(err)
 				}
-				disks[set].free.Store(1<<30 - 1<<20)
-				c.until("the disk is low", c.server[set].Node.Engine.DiskLow)
+				c.lowDisk(disks, set)
 				_, _ = c.points["config"].Configure(point, value.NewString("off"), nil)
 				c.until("it ends, though the disk is low", func() bool { return len(resharded) > 0 })
 				m := <-resharded
@@ -126,22 +128,12 @@ func TestReshardingEndsWhenTheDiskBecomesLow(t *testing.T) {
 // A convertToCapped, which copies the collection while it is blocked and can then only be completed, is refused on a low disk.
 func TestConvertToCappedOnALowDisk(t *testing.T) {
 	t.Parallel()
-	var disks []*lowFS
-	c := newHookedCluster(t, 2, clusterHooks{store: func(_ string, o *storage.Options) {
-		d := &lowFS{FS: vfs.NewMem()}
-		d.free.Store(1 << 35)
-		disks = append(disks, d)
-		o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", d, 1<<30
-		o.CollectInterval = 20 * time.Millisecond
-	}})
+	c, disks := newSmallCluster(t)
 	c.fill(40)
 	c.run("db", `{"insert": "u", "documents": [{"_id": 1}]}`)
 	c.run("admin", `{"moveCollection": "db.u", "toShard": "shard1"}`)
-	for _, d := range disks {
-		d.free.Store(1<<30 - 1<<20)
-	}
-	for _, s := range c.server {
-		c.until("the disk is low", s.Node.Engine.DiskLow)
+	for set := range disks {
+		c.lowDisk(disks, set)
 	}
 	if m := c.raw("db", `{"convertToCapped": "u", "size": 100000}`); m["code"] != int32(mongoerr.OutOfDiskSpace) {
 		t.Error(m)

@@ -127,15 +127,22 @@ func TestFlushesOnAFullDiskAreNotBusy(t *testing.T) {
 	}
 }
 
-// On a low disk a node stores its own state, as of an operation that ends, and renames; on one that is nearly full it stores nothing.
-func TestOwnStateOnALowDisk(t *testing.T) {
+// openSmall opens a store with much room on a disk of which a gigabyte has to be free.
+func openSmall(t *testing.T) (*Engine, *fullFS) {
+	t.Helper()
 	fs := &fullFS{FS: vfs.NewMem()}
 	fs.free.Store(1 << 40)
 	e, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1 << 30, CollectInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close()
+	t.Cleanup(func() { _ = e.Close() })
+	return e, fs
+}
+
+// On a low disk a node stores its own state, as of an operation that ends, and renames; on one that is nearly full it stores nothing.
+func TestOwnStateOnALowDisk(t *testing.T) {
+	e, fs := openSmall(t)
 	state, users := create(t, e, "config.reshardingOperations", nil), create(t, e, "db.c", nil)
 	run := func(f func(s *Snapshot, u *UnitOfWork) error) error {
 		e.measureSpace()
@@ -205,13 +212,7 @@ func TestOwnStateOnALowDisk(t *testing.T) {
 
 // Units that have no documents, or only records, but much in them, are refused on a low disk like any other.
 func TestLargeUnitsOfFewDocumentsOnALowDisk(t *testing.T) {
-	fs := &fullFS{FS: vfs.NewMem()}
-	fs.free.Store(1 << 40)
-	e, err := Open(Options{FS: fs, Dir: "db", MinFreeDisk: 1 << 30, CollectInterval: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close()
+	e, fs := openSmall(t)
 	ctx := context.Background()
 	c := create(t, e, "db.c", nil, spec("n_1", D("n", 1)))
 	tx := create(t, e, "config.transactions", nil)
@@ -242,7 +243,7 @@ func TestLargeUnitsOfFewDocumentsOnALowDisk(t *testing.T) {
 	l.stageRaw(func(b *pebble.Batch) error {
 		return b.Set(appendVersion(appendIndexKey(nil, c.Indexes[1], []byte{60, 1}, NewRecordID(1)), 1), []byte(big), nil)
 	})
-	_, err = e.Commit(ctx, l, true)
+	_, err := e.Commit(ctx, l, true)
 	refused("keys of an index build", err)
 
 	for _, record := range []bool{false, true} { // as prepare: a session that is ahead, and one that is not
