@@ -20,12 +20,14 @@ import (
 // whose _ids a recipient has stored meanwhile.
 func heldClone(t *testing.T, drains func(ctx context.Context, donor string)) (c *testCluster, free func()) {
 	t.Helper()
-	return heldCloneIn(t, clusterHooks{}, drains)
+	c, _, free = heldCloneIn(t, clusterHooks{}, drains)
+	return c, free
 }
 
-// heldCloneIn is heldClone with further hooks.
-func heldCloneIn(t *testing.T, hooks clusterHooks, drains func(ctx context.Context, donor string)) (c *testCluster, free func()) {
+// heldCloneIn is heldClone with further hooks; came tells of each request that is held.
+func heldCloneIn(t *testing.T, hooks clusterHooks, drains func(ctx context.Context, donor string)) (c *testCluster, came <-chan struct{}, free func()) {
 	t.Helper()
+	asked := make(chan struct{}, 1000)
 	held := make(chan struct{})
 	free = sync.OnceFunc(func() { close(held) })
 	t.Cleanup(free)
@@ -33,6 +35,10 @@ func heldCloneIn(t *testing.T, hooks clusterHooks, drains func(ctx context.Conte
 		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
 			switch string(m.CommandName()) {
 			case "_shardsvrReshardingFetchDocuments":
+				select {
+				case asked <- struct{}{}:
+				default:
+				}
 				select {
 				case <-held:
 				case <-ctx.Done():
@@ -46,7 +52,7 @@ func heldCloneIn(t *testing.T, hooks clusterHooks, drains func(ctx context.Conte
 			return s.Peer().Call(ctx, m, dst)
 		})
 	}
-	return newHookedCluster(t, 2, hooks), free
+	return newHookedCluster(t, 2, hooks), asked, free
 }
 
 // buffered returns the _ids that a shard's recipients of reshardings have stored.

@@ -17,26 +17,12 @@ import (
 func TestCloneOutlastsTheOplogs(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
-	c := newHookedCluster(t, 2, clusterHooks{store: func(set string, o *storage.Options) {
+	c, came, free := heldCloneIn(t, clusterHooks{store: func(set string, o *storage.Options) {
 		if set != "config" {
 			o.OplogSize = size
 		}
-	}})
+	}}, func(context.Context, string) {})
 	shards := []string{"shard0", "shard1"}
-	came, free := make(chan struct{}, 1000), make(chan struct{})
-	for _, id := range shards {
-		c.interposed(id).through(func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
-			if name == "_shardsvrReshardingFetchDocuments" {
-				came <- struct{}{}
-				select {
-				case <-free:
-				case <-ctx.Done():
-					return nil, ctx.Err()
-				}
-			}
-			return call()
-		})
-	}
 	c.fill(120)
 	resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"g": 1, "_id": 1}, "numInitialChunks": 2}`)
 	for range shards { // a shard asks itself directly
@@ -90,7 +76,7 @@ func TestCloneOutlastsTheOplogs(t *testing.T) {
 	}
 	const all = `{"find": "c", "sort": {"_id": 1}}`
 	want := show(c.all("db", all))
-	close(free)
+	free()
 	if m := <-resharded; m["ok"] != 1.0 {
 		t.Fatal(m)
 	}

@@ -19,7 +19,7 @@ func TestCloneOutlastsTheHistory(t *testing.T) {
 	for _, id := range shards {
 		rounds[id] = new(atomic.Int64)
 	}
-	c, free := heldCloneIn(t, clusterHooks{store: func(set string, o *storage.Options) {
+	c, _, free := heldCloneIn(t, clusterHooks{store: func(set string, o *storage.Options) {
 		if n := rounds[set]; n != nil {
 			needs := o.Needs
 			o.CollectInterval = 5 * time.Millisecond
