@@ -498,13 +498,14 @@ func (r *rounder) round(v value.Value, up bool) value.Value {
 	return value.NewDouble(out)
 }
 
+// step finds the decade, ]first, next decade's first] downwards and [last of the former, last[ upwards, and the number in it.
 func (r *rounder) step(x float64, up bool) float64 {
-	last := r.series[len(r.series)-1]
+	first, last := r.series[0], r.series[len(r.series)-1]
 	scale := 1.0
-	for x >= last*scale && up || x > last*scale*10 {
+	for up && x >= last*scale || !up && x > first*scale*10 {
 		scale *= 10
 	}
-	for x < r.series[0]*scale && up || x <= r.series[0]*scale && !up {
+	for up && x < first*scale || !up && x <= first*scale {
 		scale /= 10
 	}
 	if up {
@@ -513,7 +514,7 @@ func (r *rounder) step(x float64, up bool) float64 {
 				return s * scale
 			}
 		}
-		return r.series[0] * scale * 10
+		return first * scale * 10
 	}
 	for i := len(r.series) - 1; i >= 0; i-- {
 		if r.series[i]*scale < x {
