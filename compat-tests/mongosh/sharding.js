@@ -20,6 +20,24 @@ if (db.hello().msg !== 'isdbgrid') {
   assert(t.r.countDocuments({}) === 200, 'all documents after the move');
   assert(t.r.find({ k: { $gte: 98, $lt: 102 } }).sort({ k: 1 }).toArray().map((d) => d.k).join() === '98,99,100,101', 'a range over both shards');
   sh.status();
+
+  // Another key, one shard, another shard, as the helpers do it.
+  const spread = () => {
+    const all = t.r.getShardDistribution();
+    return (all.Totals ? all : all.value).Totals.docs;
+  };
+  assert(spread() === 200, 'getShardDistribution');
+  assert(sh.reshardCollection('compat_shards.r', { h: 'hashed' }, { numInitialChunks: 4 }).ok === 1, 'reshardCollection');
+  assert(EJSON.stringify(conf.collections.findOne({ _id: 'compat_shards.r' }).key) === '{"h":"hashed"}', 'the new key');
+  assert(spread() === 200, 'all documents after the resharding');
+  assert(sh.unshardCollection('compat_shards.r', other._id).ok === 1, 'unshardCollection');
+  assert(conf.collections.findOne({ _id: 'compat_shards.r' }).unsplittable === true, 'an unsharded collection');
+  const first = conf.shards.find().toArray().find((s) => s._id !== other._id);
+  assert(sh.moveCollection('compat_shards.r', first._id).ok === 1, 'moveCollection');
+  const home = conf.chunks.find({ uuid: conf.collections.findOne({ _id: 'compat_shards.r' }).uuid }).toArray();
+  assert(home.length === 1 && home[0].shard === first._id, 'one chunk, on the shard that was named');
+  assert(t.r.countDocuments({}) === 200, 'all documents after the moves');
+  sh.status();
   assert(db.adminCommand({ listShards: 1 }).shards.length >= 2, 'listShards');
   t.dropDatabase();
   print('mongosh sharding: ok');
