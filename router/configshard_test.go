@@ -110,3 +110,26 @@ func TestConfigShard(t *testing.T) {
 		t.Errorf("a shard named config: %v", m)
 	}
 }
+
+// A config server that is drained does not cease to be a shard while it has ranges to delete, which queries may still read (manual: transitionToDedicatedConfigServer).
+func TestDrainedConfigServerDeletesItsRangesFirst(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	withConfigShard(c)
+	c.fill(20)
+	c.run("admin", `{"transitionFromDedicatedConfigServer": 1}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "config", "_waitForDelete": true}`)
+	c.param("config", "disableResumableRangeDeleter", true)
+	c.run("admin", `{"transitionToDedicatedConfigServer": 1}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 15}, "to": "shard1"}`)
+	m := c.run("admin", `{"transitionToDedicatedConfigServer": 1}`)
+	if m["state"] != "pendingDataCleanup" || m["pendingRangeDeletions"] != int64(1) {
+		t.Errorf("with a range to delete: %v", m)
+	}
+	c.expect(c.onShard("config", "c"), `10`)
+	c.param("config", "disableResumableRangeDeleter", false)
+	c.until("the config server is drained", func() bool {
+		return c.run("admin", `{"transitionToDedicatedConfigServer": 1}`)["state"] == "completed"
+	})
+	c.expect(c.run("db", `{"count": "c"}`)["n"], `20`)
+}

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -141,4 +142,37 @@ func TestConvertToCappedOnALowDisk(t *testing.T) {
 	c.expect(c.all("db", `{"find": "u"}`), `[{"_id":1}]`)
 	c.run("db", `{"drop": "u"}`)
 	c.leftOver()
+}
+
+// A collMod of a sharded collection is refused while the disk of a shard is low, before another one has executed it. If the disk becomes low later, the command ends when there is room again: a
+// shard kept its former definition beside the others' new one.
+func TestCollModOnALowDisk(t *testing.T) {
+	t.Parallel()
+	for _, low := range []string{"shard0", "shard1"} {
+		c, disks := newSmallCluster(t)
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+		c.shardedAs("c", 1, 10)
+		c.lowDisk(disks, low)
+		if m := c.raw("db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`); m["code"] != int32(mongoerr.OutOfDiskSpace) {
+			t.Errorf("%s is low: %v", low, m)
+		}
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
+		disks[low].free.Store(1 << 35)
+		c.until("there is room", func() bool { return !c.server[low].Node.Engine.DiskLow() })
+		reached, release := c.hangAt("shard0", "updateShards")
+		changed := c.later("db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`)
+		reached()
+		c.lowDisk(disks, low)
+		release()
+		other := map[string]string{"shard0": "shard1", "shard1": "shard0"}[low]
+		c.until("the other shard has executed it", func() bool {
+			return strings.Contains(show(bson.Raw(c.server[other].Node.Engine.Catalog().Lookup("db.c").Options)), "exists")
+		})
+		disks[low].free.Store(1 << 35)
+		if m := <-changed; m["ok"] != 1.0 {
+			t.Errorf("%s became low: %v", low, m)
+		}
+		c.leftOver()
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
+	}
 }

@@ -266,7 +266,7 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		{name: "analyzeShardKey", db: "admin", command: d("analyzeShardKey", "crash.c", "key", d("_id", 1), "readWriteDistribution", false), hold: beforeCommand(onOtherShard, "aggregate"), check: both},
 		{
 			name: "addShard", db: "admin", command: add, hold: beforeCommand(onThird, "_addShard"), check: shards(d("_id", name), 1),
-			steps: append(atSteps("addShard", "checkDatabases", "join", "sendSettings", "commit", "sendParameters"), beforeCommand(onThird, "_addShard")),
+			steps: append(atSteps("addShard", "checkDatabases", "join", "sendSettings", "commit", "sendParameters", "endSections"), beforeCommand(onThird, "_addShard")),
 		},
 		{
 			name: "removeShard", db: "admin", command: d("removeShard", name), hold: beforeCommand(onConfigServer, "_configsvrRemoveShard"), check: shards(d("_id", name, "draining", d("$ne", true)), 0),

@@ -42,6 +42,46 @@ func TestEachPhaseOfADDLIsDrawn(t *testing.T) {
 	}
 }
 
+// The drawings show the steps of each change of the list of shards, too, and the processes that take part are killed at each (TestKilledAlone).
+func TestEachStepOfTheListOfShardsIsDrawnAndKilled(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root(t), "docs", "architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := os.ReadFile(filepath.Join(root(t), "cmd", "shoal", "crash_router_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	eachFile(t, func(path string, _ *token.FileSet, file *ast.File) {
+		if filepath.Dir(path) != "configsvr" {
+			return
+		}
+		ast.Inspect(file, func(node ast.Node) bool {
+			lit, ok := node.(*ast.CompositeLit)
+			if !ok || len(lit.Elts) != 2 {
+				return true
+			}
+			if of, ok := lit.Type.(*ast.Ident); !ok || of.Name != "step" {
+				return true
+			}
+			for _, name := range literals(lit.Elts[0]) {
+				n++
+				if drawn := regexp.MustCompile(`(?m)^ \w+: .*\b` + name + `\b`); !drawn.Match(text) {
+					t.Errorf("docs/architecture.md does not draw the step %s", name)
+				}
+				if killed := regexp.MustCompile(`atSteps\(.*"` + name + `"`); !killed.Match(rows) {
+					t.Errorf("no process is killed at the step %s", name)
+				}
+			}
+			return true
+		})
+	})
+	if n < 10 {
+		t.Errorf("%d steps were found: the code has changed", n)
+	}
+}
+
 // The coordinator of a DDL operation is killed before each of its phases (TestKilledDDL): a new phase has to be added to each row of its operation:
 // to that of killedOperations, and to that of the kinds of collections.
 func TestEachPhaseOfADDLIsKilled(t *testing.T) {

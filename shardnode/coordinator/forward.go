@@ -260,6 +260,9 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 }
 
 // send has every shard execute the command.
+//
+// Invariant: once a shard has executed a collMod or a dropIndexes, the others are asked until they have, too, whatever they answer: nothing reverts what it has changed. A createIndexes is
+// undone instead. Repeated, the phase finds that the shard has executed it, so that another primary does the same.
 func (f *forward) send(ctx context.Context, r *run) error {
 	if f.at.Nothing {
 		return nil
@@ -268,21 +271,27 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
+	executed := false
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
 		}
+		executed = true
 	}
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		answer, err := f.sendTo(ctx, r, id)
 		answer, err = f.asBefore(id, answer, err)
+		mu.Lock()
+		defer mu.Unlock()
+		executed = executed || err == nil
 		if err == nil && id != f.at.Idle {
-			mu.Lock()
 			replies = append(replies, answer)
-			mu.Unlock()
 		}
 		return err
 	})
+	if code := mongoerr.CodeOf(err); err != nil && executed && f.kind != createIndexesKind && code != mongoerr.IndexNotFound && !cluster.Transient(err) {
+		return mongoerr.New(mongoerr.HostUnreachable, err.Error())
+	}
 	if f.kind == createIndexesKind {
 		if why := context.Cause(ctx); why != nil && mongoerr.CodeOf(why) == mongoerr.IndexBuildAborted {
 			return why

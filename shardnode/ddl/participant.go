@@ -77,6 +77,9 @@ func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (would msg.Chec
 	switch name := op.Req.Spec.Name; name {
 	case "collMod":
 		m, err := parseCollMod(op, ns)
+		if err == nil {
+			err = cs.Engine.CheckRoom() // there is none for its commit either, and other shards would have a definition that this one could not store
+		}
 		if err != nil {
 			return would, err
 		}

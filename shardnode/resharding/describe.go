@@ -88,8 +88,9 @@ func (r *recipient) progressFields(now time.Time) []value.Field {
 	if !f.cloned.IsZero() {
 		out = append(out, value.F("totalApplyTimeElapsedSecs", secs(f.cloned, applyEnd)))
 	}
-	if left := r.remaining(); left >= 0 {
-		out = append(out, value.F("remainingOperationTimeEstimatedSecs", value.NewInt64(int64((left+time.Second-1)/time.Second))))
+	left := int64(-1) // as long as there is no estimate
+	if d := r.remaining(); d >= 0 {
+		left = int64((d + time.Second - 1) / time.Second)
 	}
-	return append(out, value.F("recipientState", value.NewString(r.mu.state)))
+	return append(out, value.F("remainingOperationTimeEstimatedSecs", value.NewInt64(left)), value.F("recipientState", value.NewString(r.mu.state)))
 }

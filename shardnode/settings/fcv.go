@@ -15,10 +15,7 @@ const lastVersion = "8.0"
 const fcvHelp = "See https://docs.mongodb.com/manual/release-notes/8.0-compatibility/#feature-compatibility."
 
 func (st *Settings) fcvSpecs() []command.Spec {
-	set := command.AdminOnly("setFeatureCompatibilityVersion", st.runSetFCV,
-		command.Opt("confirm", command.TSafeBool), command.Opt("downgradeOnDiskChanges", command.TSafeBool),
-		command.Opt("fromConfigServer", command.TSafeBool), command.Opt("phase", command.TString), command.Opt("timestamp", command.TOther),
-		command.Opt("changeTimestamp", command.TOther))
+	set := command.AdminOnly("setFeatureCompatibilityVersion", st.runSetFCV, command.Opt("confirm", command.TSafeBool))
 	set.WriteConcern, set.ArgTypes = true, command.TString
 	return []command.Spec{set}
 }
