@@ -103,7 +103,7 @@ func New(o Options) *Node {
 	n.locks = lock.NewManager()
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
 	n.profiler = profile.New(profile.Config{Engine: n.Engine, Set: n.Set, Now: n.now, SlowLog: func() func(int64, bool, []byte) { return n.SlowLog }})
-	n.settings = settings.New(settings.Config{Engine: n.Engine, Docs: n.Docs, Params: n.Params, Now: n.now, Lone: n.lone, Audit: n.Service.Audit,
+	n.settings = settings.New(settings.Config{Engine: n.Engine, Docs: n.Docs, Locks: n.locks, Params: n.Params, Now: n.now, Lone: n.lone, Audit: n.Service.Audit,
 		IsShard: func() bool { return n.shard.State() != nil }})
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.txns = txn.New(txn.Config{

@@ -8,6 +8,7 @@ import (
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -15,6 +16,7 @@ import (
 type Config struct {
 	Engine *storage.Engine
 	Docs   *statedoc.Docs
+	Locks  *lock.Manager // writers hold their collections in IX
 	Params *cluster.Params
 	Now    func() time.Time
 	Audit  *command.Audit // nil without an audit log

@@ -11,6 +11,7 @@ import (
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -32,7 +33,7 @@ func newBench(t *testing.T) *bench {
 	t.Cleanup(func() { _ = eng.Close() })
 	b := &bench{t: t, service: command.NewService(command.Shard)}
 	for _, s := range []**Settings{&b.one, &b.other} {
-		*s = New(Config{Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Now: time.Now, IsShard: func() bool { return false },
+		*s = New(Config{Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Locks: lock.NewManager(), Params: cluster.NewParams(), Now: time.Now, IsShard: func() bool { return false },
 			Lone: func() bool { return b.lone }})
 		if err := (*s).Load(); err != nil {
 			t.Fatal(err)

@@ -1,12 +1,16 @@
 package settings
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -139,7 +143,7 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot change user write blocking with reason %s while it is on with reason %s", reason, *b.reason.Load())
 	}
 	if on == b.on.Load() {
-		return dst, nil
+		return dst, st.awaitWriters(op, on)
 	}
 	var err error
 	if on {
@@ -152,5 +156,24 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 		return dst, err
 	}
 	b.set(on, reason)
-	return dst, nil
+	return dst, st.awaitWriters(op, on)
+}
+
+// awaitWriters waits for the writers and transactions that began before users' writes were blocked. Later ones are refused once they have their locks.
+//
+// Rejected: waiting in the queue of the lock, which holds up every other writer: a transaction cannot commit while the node cannot store its decision.
+func (st *Settings) awaitWriters(ctx context.Context, on bool) error {
+	for wait := 10 * time.Millisecond; on; wait = min(2*wait, time.Second) {
+		l := st.Locks.NewLocker()
+		l.SetTimeout(wait)
+		err := l.LockGlobal(ctx, lock.S)
+		l.UnlockAll()
+		if mongoerr.CodeOf(err) != mongoerr.LockTimeout {
+			return err
+		}
+		if err := cluster.Sleep(ctx, wait); err != nil {
+			return err
+		}
+	}
+	return nil
 }

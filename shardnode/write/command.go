@@ -165,6 +165,9 @@ func (w *Command) acquireCollection(ns string) error {
 	}
 	w.unlock = unlock
 	if err = w.writer.checkVersions(w.Op, ns); err == nil {
+		err = w.writer.node.CheckBlocked(w.Op, ns) // since it was checked first it may have become so, and only writers with locks are waited for
+	}
+	if err == nil {
 		err = namespace.CheckCollectionUUID(w.Op, w.writer.Engine.Catalog(), ns)
 	}
 	if err == nil {
