@@ -30,9 +30,9 @@ race:
 	$(GO) test -race ./...
 
 # Servers in separate processes that are killed, paused and cut off: a replica set, a sharded cluster whose chunks move
-# meanwhile (after each process was killed at each phase of DDL), or one after the other: make nemesis NEMESIS=10m TOPOLOGY=sharded. Many transactions on
+# meanwhile (after each process was killed at each phase of DDL), or one after the other: make nemesis NEMESIS=30m TOPOLOGY=sharded. Many transactions on
 # lists beside all that, with a checker of their isolation: SHOAL_APPENDS=1000000 SHOAL_APPENDS_LIMIT=50m go test ./cmd/shoal -run TestListNemesis -v -timeout 70m.
-NEMESIS ?= 3m
+NEMESIS ?= 10m
 TOPOLOGY ?= all
 NEMESIS_replset = TestNemesis$$
 NEMESIS_sharded = (TestShardedNemesis|TestKilledParticipantNemesis|TestKilledAloneNemesis|TestLostPrimariesNemesis|TestKilledMoverNemesis|TestStoppedMoverNemesis|TestLongCloneNemesis)$$

@@ -110,7 +110,7 @@ func (o *anyDDL) run(client *mongo.Client, kind string, steps ...ddlStep) error 
 func (o *anyDDL) any(_ context.Context, client *mongo.Client, rnd *rand.Rand) error {
 	const ns = ddlDB + ".c"
 	to := shardName(rnd.Intn(len(o.l.c.shards)))
-	switch rnd.Intn(9) {
+	switch rnd.Intn(10) {
 	case 0:
 		return o.run(client, "collMod", ddlStep{db: ddlDB, cmd: bson.D{{Key: "collMod", Value: "c"}, {Key: "validator", Value: bson.D{{Key: "g", Value: bson.D{{Key: "$gte", Value: -rnd.Intn(100)}}}}}}})
 	case 1:
@@ -124,6 +124,9 @@ func (o *anyDDL) any(_ context.Context, client *mongo.Client, rnd *rand.Rand) er
 			ddlStep{db: "admin", cmd: bson.D{{Key: "setAllowMigrations", Value: "nemesis.log"}, {Key: "allowMigrations", Value: true}}})
 	case 4:
 		return o.brief(client)
+	case 5:
+		seconds := bson.D{{Key: "preAndPostImages", Value: bson.D{{Key: "expireAfterSeconds", Value: 1000 + rnd.Intn(1000)}}}}
+		return o.run(client, "setClusterParameter", ddlStep{db: "admin", cmd: bson.D{{Key: "setClusterParameter", Value: bson.D{{Key: "changeStreamOptions", Value: seconds}}}}})
 	}
 	return o.place(client, ns, to, rnd)
 }
@@ -132,6 +135,8 @@ func (o *anyDDL) any(_ context.Context, client *mongo.Client, rnd *rand.Rand) er
 func (o *anyDDL) place(client *mongo.Client, ns, to string, rnd *rand.Rand) (err error) {
 	key := ddlKeys[rnd.Intn(len(ddlKeys))]
 	switch {
+	case !o.sharded && rnd.Intn(4) == 0:
+		return o.untrack(client, ns)
 	case !o.sharded && rnd.Intn(2) == 0:
 		return o.run(client, "moveCollection", ddlStep{db: "admin", cmd: bson.D{{Key: "moveCollection", Value: ns}, {Key: "toShard", Value: to}}})
 	case !o.sharded:
@@ -156,6 +161,16 @@ func (o *anyDDL) place(client *mongo.Client, ns, to string, rnd *rand.Rand) (err
 	return err
 }
 
+// untrack moves the collection, which is not sharded, to the primary shard of its database, and takes it from the catalog.
+func (o *anyDDL) untrack(client *mongo.Client, ns string) error {
+	var db struct{ Primary string }
+	if err := client.Database("config").Collection("databases").FindOne(context.Background(), bson.D{{Key: "_id", Value: ddlDB}}).Decode(&db); err != nil {
+		return err
+	}
+	return o.run(client, "untrackUnshardedCollection", ddlStep{db: "admin", cmd: bson.D{{Key: "moveCollection", Value: ns}, {Key: "toShard", Value: db.Primary}}},
+		ddlStep{db: "admin", cmd: bson.D{{Key: "untrackUnshardedCollection", Value: ns}}})
+}
+
 // brief makes a database with several kinds of collections, and drops it.
 func (o *anyDDL) brief(client *mongo.Client) error {
 	db := fmt.Sprintf("%s%d", ddlDB, o.lives)
@@ -164,7 +179,14 @@ func (o *anyDDL) brief(client *mongo.Client) error {
 	admin := func(cmd bson.D, again ...mongoerr.Code) ddlStep {
 		return ddlStep{db: "admin", cmd: cmd, again: again}
 	}
-	return o.run(client, "create, rename, convertToCapped, drop, dropDatabase",
+	return o.run(client, "create, time series, rename, convertToCapped, drop, dropDatabase",
+		admin(bson.D{{Key: "enableSharding", Value: db}, {Key: "primaryShard", Value: shardName(0)}}), admin(bson.D{{Key: "enableSharding", Value: db + "x"}, {Key: "primaryShard", Value: shardName(0)}}),
+		in(bson.D{{Key: "create", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "timeField", Value: "t"}, {Key: "metaField", Value: "m"}}}}),
+		admin(bson.D{{Key: "shardCollection", Value: db + ".series"}, {Key: "key", Value: bson.D{{Key: "m", Value: 1}}}}),
+		in(bson.D{{Key: "collMod", Value: "series"}, {Key: "timeseries", Value: bson.D{{Key: "granularity", Value: "minutes"}}}}),
+		in(bson.D{{Key: "create", Value: "leaves"}}),
+		admin(bson.D{{Key: "renameCollection", Value: db + ".leaves"}, {Key: "to", Value: db + "x.arrived"}}, mongoerr.NamespaceNotFound, mongoerr.NamespaceExists),
+		ddlStep{db: db + "x", cmd: bson.D{{Key: "dropDatabase", Value: 1}}},
 		in(bson.D{{Key: "create", Value: "plain"}}), in(bson.D{{Key: "create", Value: "view"}, {Key: "viewOn", Value: "plain"}, {Key: "pipeline", Value: bson.A{}}}),
 		admin(bson.D{{Key: "shardCollection", Value: db + ".sharded"}, {Key: "key", Value: bson.D{{Key: "_id", Value: "hashed"}}}}),
 		in(bson.D{{Key: "create", Value: "target"}}),
