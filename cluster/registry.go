@@ -149,9 +149,10 @@ func Release(p Peer) {
 	}
 }
 
-// sameSet reports whether two entries are the same shard, whose members may have changed.
+// sameSet reports whether two entries are the same shard, whose members may have changed, one after the other. A set of the same name that has none of its members is another one, which was
+// added after the former had been removed: the peer of that would go on with the former set.
 func (s *Shard) sameSet(o *Shard) bool {
-	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName
+	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName && slices.ContainsFunc(s.Hosts, func(h string) bool { return slices.Contains(o.Hosts, h) })
 }
 
 func (s *Shard) reseed(old *Shard) {

@@ -312,7 +312,12 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 	if e.Frozen {
 		return errFrozen(g.NS)
 	}
-	err = m.place(ctx, []string{g.To}, func([]*cluster.Shard) error { return m.writeMove(ctx, info, e, c, g) })
+	err = m.place(ctx, []string{g.To}, func(to []*cluster.Shard) error {
+		if err := sameEntry(to[0], g.Topology); err != nil {
+			return err
+		}
+		return m.writeMove(ctx, info, e, c, g)
+	})
 	if err != nil {
 		return err
 	}

@@ -138,6 +138,17 @@ func (m *Manager) place(ctx context.Context, ids []string, write func(on []*clus
 	return write(on)
 }
 
+// sameEntry returns an error if a shard's entry may be that of another set than the one to which data was sent. topology is the time of the entry when that began, 0 for no comparison.
+//
+// Hazard: a shard that receives data, and owns none yet, is removed, and another set is added under its name, before the commit: a set that has none of the data would own it. The removal of a
+// third shard may change the time as well (forgetShard); then whoever sent the data begins anew.
+func sameEntry(s *cluster.Shard, topology uint64) error {
+	if topology == 0 || s.Topology == topology {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.IllegalOperation, "the list of shards has changed, and shard %s may be another set than the one that the data was sent to", s.ID)
+}
+
 // listedShards reads the list of shards from the store. Invalid entries are omitted, as in the registry.
 func (m *Manager) listedShards(ctx context.Context) (all []*cluster.Shard, err error) {
 	docs, err := m.first(ctx, 0, "shards", doc(), fld("_id", value.NewInt32(1)))

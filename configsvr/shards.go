@@ -509,6 +509,9 @@ func (m *Manager) continueRemoval(ctx context.Context, id string) (report []valu
 	if report, err = m.unfinished(ctx, id); report != nil || err != nil { // without a lock: most requests end here
 		return report, err
 	}
+	if report, err = m.awaitDecisions(ctx, id); report != nil || err != nil {
+		return report, err
+	}
 	err = m.inSteps(ctx, removalOf(id), step{"commit", func() error {
 		report, err = m.commitRemoval(ctx, id)
 		return err
@@ -537,6 +540,22 @@ func (m *Manager) unfinished(ctx context.Context, id string) ([]value.Field, err
 		return m.pendingDeletions(ctx)
 	}
 	return nil, nil
+}
+
+// awaitDecisions returns the reply to the removal of a shard that coordinates a transaction whose decision not all participants have executed; nil for one that does not. A participant that has
+// not, and no longer finds the shard, aborts. A shard that does not answer may have failed for good, and is removed.
+func (m *Manager) awaitDecisions(ctx context.Context, id string) ([]value.Field, error) {
+	s, err := m.registry.Shard(ctx, id)
+	if err != nil || id == cluster.ConfigShardID {
+		return nil, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	docs, err := cluster.FindLinearizable(bounded, s.Peer, cluster.Find{NS: "config.transaction_coordinators", Limit: 1})
+	if err != nil || len(docs) == 0 {
+		return nil, ctx.Err()
+	}
+	return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 }
 
 // commitRemoval removes a shard's entry, unless it has data: then it returns the reply. Nothing is placed on the shard meanwhile.

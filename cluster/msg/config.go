@@ -329,14 +329,16 @@ type CommitChunkMigration struct {
 	NS       string
 	From, To string
 	Range
-	Version uint64 // major and minor combined; 0 for no comparison
-	Epoch   version.Epoch
+	Version  uint64 // major and minor combined; 0 for no comparison
+	Epoch    version.Epoch
+	Topology uint64 // the topologyTime that the entry of To had when the migration began; 0 for no comparison
 }
 
 func (m *CommitChunkMigration) fields(c *codec) {
 	c.on("_configsvrCommitChunkMigration", &m.NS)
 	c.str("fromShard", required, &m.From)
 	c.str("toShard", required, &m.To)
+	c.timestamp("toTopologyTime", optional, &m.Topology)
 	c.sub("migratedChunk", func(c *codec) {
 		m.Range.fields(c)
 		c.timestamp("lastmod", optional, &m.Version)

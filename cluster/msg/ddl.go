@@ -253,6 +253,7 @@ type MovedCollection struct {
 type MovePrimaryFound struct {
 	Version     []byte // the database's
 	From        string // the old primary shard
+	Topology    uint64 // the topologyTime of the new one's entry when the move began; 0 if not known
 	Attempt     uint64 // the time of the clone; 0 before it
 	History     uint64 // the time up to which the new primary shard has the history of sessions; 0 before it has all of it
 	Collections []MovedCollection
@@ -262,6 +263,7 @@ func (m *MovePrimaryFound) fields(c *codec) {
 	c.reply("_shardsvrMovePrimary")
 	c.doc("databaseVersion", required, &m.Version)
 	c.str("from", optional, &m.From)
+	c.timestamp("toTopologyTime", optional, &m.Topology)
 	c.timestamp("attempt", optional, &m.Attempt)
 	c.timestamp("history", optional, &m.History)
 	subs(c, "collections", &m.Collections, func(c *codec, x *MovedCollection) {
@@ -274,16 +276,18 @@ func (m *MovePrimaryFound) fields(c *codec) {
 
 // CommitMovePrimary sets a database's new primary shard, if the database still has the given version. It may be sent again, and arrive late.
 type CommitMovePrimary struct {
-	DB, To  string
-	Version []byte // the version that the database had
-	Run     *RunOf
-	Undo    bool // the run is being undone: To, the former primary shard, becomes it again if the run has changed it
+	DB, To   string
+	Version  []byte // the version that the database had
+	Topology uint64 // the topologyTime that the entry of To had when the move began; 0 for no comparison
+	Run      *RunOf
+	Undo     bool // the run is being undone: To, the former primary shard, becomes it again if the run has changed it
 }
 
 func (m *CommitMovePrimary) fields(c *codec) {
 	c.on("_configsvrCommitMovePrimary", &m.DB)
 	c.doc("expectedDatabaseVersion", required, &m.Version)
 	c.str("to", required, &m.To)
+	c.timestamp("toTopologyTime", optional, &m.Topology)
 	opt(c, "run", &m.Run, func(c *codec, x *RunOf) { x.ids(c) })
 	c.flag("undo", false, &m.Undo)
 }

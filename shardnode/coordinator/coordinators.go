@@ -180,11 +180,7 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 	case held:
 		err = m.Linearize(op)
 	default:
-		err = m.Docs.WriteWith(op, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
-			u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was asked about")))})
-			return nil
-		})
-		if err == nil {
+		if err = m.confirm(op, "a critical section was asked about"); err == nil {
 			held, err = m.holds(req)
 		}
 	}
@@ -195,6 +191,14 @@ func (m *Coordinators) runHolds(op *command.Op, req *msg.HoldsCriticalSection, d
 		return m.Holds.Run(op, dst)
 	}
 	return msg.AppendFields(dst, &msg.HoldsCriticalSectionReply{Held: held}), nil
+}
+
+// confirm makes sure, by a write, that this node is still primary, and that no crash can undo what it has written before.
+func (m *Coordinators) confirm(ctx context.Context, why string) error {
+	return m.Docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
+		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString(why)))})
+		return nil
+	})
 }
 
 // holds reports whether a run, its decision to let chunks move (run.thawing), or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count,

@@ -162,7 +162,7 @@ func (c *copier) send(ctx context.Context, m *msg.MovePrimaryStore) error {
 	m.DB, m.Section, m.Attempt, m.Part, m.UpTo = c.p.req.DB, c.r.doc.id, c.p.at.Attempt, c.part+1, uint64(c.upTo)
 	cmd := c.r.message(m)
 	for try := 0; ; try++ {
-		reply, err := c.r.askRecipient(ctx, c.p.req.To, cmd)
+		reply, err := c.p.askRecipient(ctx, c.r, cmd)
 		if err == nil {
 			var at msg.MovePrimaryStoreReply
 			if err := msg.Parse(reply, &at); err != nil {
@@ -188,7 +188,7 @@ func (c *copier) collection(ctx context.Context, s *storage.Snapshot, moved msg.
 	}
 	options, indexes := bytes.Clone(here.Options), definitions(here)
 	if moved.Sharded {
-		return c.r.onRecipient(ctx, c.p.req.To, &msg.CreateCollectionParticipant{NS: moved.NS, UUID: moved.UUID, Options: options, Indexes: indexes, Section: (*[16]byte)(&c.r.doc.id)})
+		return c.p.onRecipient(ctx, c.r, &msg.CreateCollectionParticipant{NS: moved.NS, UUID: moved.UUID, Options: options, Indexes: indexes, Section: (*[16]byte)(&c.r.doc.id)})
 	}
 	// What is there under the name was left by an interrupted attempt, or an earlier collection: the catalog has no entry for it there.
 	if err := c.send(ctx, &msg.MovePrimaryStore{NS: moved.NS, UUID: moved.UUID, Drop: true}); err != nil {
@@ -420,6 +420,9 @@ func (p *movePrimary) concerns(e *storage.OplogEntry) (key []byte, ok bool) {
 // sessions sends the history of retryable writes as oplog entries: all of it, or what was executed since it was last
 // sent. The position is stored with the run, so that another primary continues from there.
 //
+// Hazard: a write that this shard loses with its power, or with its primary, would count as executed on the new primary shard, which keeps the history whatever becomes of the
+// move; a client that sends it again would be told that it was. Nothing is sent before no crash can undo it.
+//
 // Invariant: with writes blocked, what is sent is what the oplog has after that position. all permits sending everything again if the oplog has been truncated
 // there; without it the move fails, and is undone.
 func (c *copier) sessions(ctx context.Context, all bool) error {
@@ -458,11 +461,14 @@ func (c *copier) sessions(ctx context.Context, all bool) error {
 		if len(part) == 0 {
 			continue
 		}
+		if err := c.r.m.confirm(ctx, "a history of sessions is sent"); err != nil {
+			return err
+		}
 		list, mark := value.Begin(nil)
 		for i, e := range part {
 			list = value.AppendIndex(list, i, value.NewDocument(e))
 		}
-		if err := c.r.onRecipient(ctx, p.req.To, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
+		if err := p.onRecipient(ctx, c.r, &msg.AdoptSessions{Sessions: value.End(list, mark)}); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	if err != nil {
 		return false, err
 	}
-	p.at.Version, p.at.From = db.Version.Doc(), r.m.State.ID
+	p.at.Version, p.at.From, p.at.Topology = db.Version.Doc(), r.m.State.ID, to.Topology
 	return false, nil
 }
 
@@ -98,10 +98,35 @@ func (r *run) askRecipient(ctx context.Context, id string, cmd []byte) ([]byte, 
 	return cluster.RunWrite(ctx, s.Peer, cmd)
 }
 
+// onRecipient sends the new primary shard a message.
+func (p *movePrimary) onRecipient(ctx context.Context, r *run, m msg.Message) error {
+	_, err := p.askRecipient(ctx, r, r.message(m))
+	return err
+}
+
+// askRecipient sends the new primary shard a message. If the shard does not hold the section of the run, since it is another set by now, the move fails: repeated, it would be refused for ever.
+func (p *movePrimary) askRecipient(ctx context.Context, r *run, cmd []byte) ([]byte, error) {
+	reply, err := r.askRecipient(ctx, p.req.To, cmd)
+	if mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress || p.at.Topology == 0 {
+		return reply, err
+	}
+	if rerr := r.m.State.Registry.Reload(ctx); rerr != nil {
+		return nil, rerr
+	}
+	now, rerr := r.m.State.Registry.Shard(ctx, p.req.To)
+	if rerr != nil {
+		return nil, rerr
+	}
+	if now.Topology != p.at.Topology {
+		err = permanent{err}
+	}
+	return nil, err
+}
+
 // commit makes the config server set the new primary shard. If it refuses, nothing was changed; after any other error the request is repeated.
 func (p *movePrimary) commit(ctx context.Context, r *run) error {
 	run := r.name()
-	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To, Run: &run})
+	_, err := r.onConfig(ctx, &msg.CommitMovePrimary{DB: p.req.DB, Version: p.at.Version, To: p.req.To, Topology: p.at.Topology, Run: &run})
 	return r.decided(err, mongoerr.ShardNotFound, mongoerr.IllegalOperation, mongoerr.NamespaceNotFound)
 }
 

@@ -27,8 +27,7 @@ type run struct {
 	unsure    error  // with which the command ended that has begun the run, if it has (settle)
 	at        string // the current phase, for observers; guarded by m.mu
 
-	releases []string // the names whose sections on this shard end with the run
-	joining  []string // shards that may have entered the run's sections, beside those that the operation lists
+	blocking
 
 	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following four
 	stop      context.CancelCauseFunc // ends the current step, if it can be aborted
@@ -41,6 +40,13 @@ type run struct {
 
 	done chan struct{}
 	err  error // set before done is closed
+}
+
+// blocking describes the critical sections of a run.
+type blocking struct {
+	releases []string // the names whose sections on this shard end with the run
+	entered  uint64   // the topology time at which all shards had entered the run's sections; 0 if another primary had them enter
+	joining  []string // shards that may have entered the run's sections, beside those that the operation lists
 }
 
 // leaving describes the end of a run about indexes; guarded by m.mu.
@@ -157,7 +163,7 @@ func (r *run) through(ctx context.Context) error {
 			r.committed = true
 			r.m.mu.Unlock()
 		}
-		err := r.retry(ctx, final, func() error { return do(ctx, r) })
+		err := r.retry(ctx, final, func() error { return r.reentering(ctx, phases[:i], do(ctx, r)) })
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -172,6 +178,28 @@ func (r *run) through(ctx context.Context) error {
 		return err
 	}
 	return r.retry(ctx, true, func() error { return r.doc.op.undo(ctx, r) })
+}
+
+// reentering returns the error of a phase. If a shard does not hold the run's critical section, and the list of shards has changed since the earlier phases entered it, the section is
+// entered on all shards again before the phase is repeated: another set may have been added under the name of a shard that was removed.
+func (r *run) reentering(ctx context.Context, before []phase, err error) error {
+	if mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		return err
+	}
+	if rerr := r.m.State.Registry.Reload(ctx); rerr != nil || r.m.State.Registry.Topology() == r.entered {
+		return err
+	}
+	for _, p := range slices.Backward(before) {
+		if len(p.section) == 0 || p.alone {
+			continue
+		}
+		others := (*p.shards)[:len(*p.shards)-1]
+		if berr := r.block(ctx, p.kind(), others, p.section...); berr == nil {
+			r.entered = r.m.State.Registry.Topology()
+		}
+		break
+	}
+	return err
 }
 
 func failure(err error) *mongoerr.Error {
@@ -213,7 +241,11 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if err != nil || p.alone {
 		return err
 	}
-	return r.blockJoined(ctx, p.shards, p.kind(), p.section...)
+	if err := r.blockJoined(ctx, p.shards, p.kind(), p.section...); err != nil {
+		return err
+	}
+	r.entered = r.m.State.Registry.Topology()
+	return nil
 }
 
 // kind is what the phase's sections block.

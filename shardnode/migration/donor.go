@@ -151,8 +151,9 @@ type donor struct {
 	uuid catalog.UUID
 	to   string
 	rng  *KeyRange
-	// version is the chunk's version when the migration began: the commit is refused if it has changed by then.
-	version cluster.ChunkVersion
+	// version is the chunk's version when the migration began, and topology the time of the recipient's entry: the commit is refused if one of them has changed by then.
+	version  cluster.ChunkVersion
+	topology uint64
 
 	began   storage.Timestamp
 	life    context.Context // canceled when the node steps down
@@ -305,6 +306,13 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if !info.Map.Key.HasBounds(min, max) { // the config server has computed them before the collection was resharded, or its key refined
 		return nil, mongoerr.Newf(mongoerr.StaleEpoch, "the bounds [%s, %s) are not those of the shard key of %s, %s", value.ShowDoc(min), value.ShowDoc(max), ns, value.ShowDoc(info.Map.Key.Doc()))
 	}
+	if err := m.state.Registry.Reload(op); err != nil {
+		return nil, err
+	}
+	recipient, err := m.state.Registry.Listed(op, to)
+	if err != nil {
+		return nil, err
+	}
 	rng := NewKeyRange(info.Map.Key, min, max)
 	chunk := info.Map.Find(rng.minV)
 	low, high := chunk.Bounds()
@@ -316,7 +324,7 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, topology: recipient.Topology, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
 	d.mu.load.Begin(m.Counts)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -612,7 +620,7 @@ func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	}
 	sent := d.m.Now()
 	_, err = cluster.RunWrite(context.WithoutCancel(op), s.Registry.Config(), msg.Doc(&msg.CommitChunkMigration{
-		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: d.version.Epoch,
+		NS: d.ns, From: s.ID, To: d.to, Range: d.rng.bounds(), Version: d.version.Combined(), Epoch: d.version.Epoch, Topology: d.topology,
 	}))
 	d.m.noteSince(&counts.commit, sent)
 	_ = d.m.hang(d.m.life(), 6)

@@ -1,0 +1,38 @@
+package cluster
+
+import (
+	"context"
+	"testing"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+)
+
+// A node that has not seen that a shard was removed finds another set of the same set name under the shard's name: it no longer uses its peer of the former set, which follows the members of
+// that. It used to, and wrote to the removed set. A set whose members change one after the other keeps its peer.
+func TestRegistryFindsASetOfTheSameName(t *testing.T) {
+	t.Parallel()
+	host := ""
+	config := LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
+		shard := value.Doc(value.F("_id", value.NewString("a")), value.F("host", value.NewString(host)))
+		cursor := value.Doc(value.F("firstBatch", value.NewArray(value.ArrayOf(value.NewDocument(shard)))), value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.shards")))
+		return append(dst, value.Doc(value.F("cursor", value.NewDocument(cursor)), value.F("ok", value.NewDouble(1)))...), nil
+	})
+	dialed := 0
+	r := NewRegistry(config, nil, func(string, []string) (Peer, error) {
+		dialed++
+		return LocalPeer(nil), nil
+	})
+	for _, x := range []struct {
+		host   string
+		dialed int
+	}{{"s/h1:1,h2:1", 1}, {"s/h2:1,h3:1", 1}, {"s/h3:1", 1}, {"s/h4:1", 2}, {"other/h4:1", 3}} {
+		host = x.host
+		if err := r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if dialed != x.dialed {
+			t.Errorf("%s: %d peers were made, want %d", x.host, dialed, x.dialed)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// While data goes to a shard it is removed, as it has none yet, and another set is added under its name, before the commit. Data was lost then: the other set, which has none of it, became
+// its owner.
+func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name, point, field, at, cmd, coll string
+		code                              any
+	}{
+		{"movePrimary", hangBeforePhase, "phase", "commit", `{"movePrimary": "db", "to": "shard1"}`, "plain", int32(mongoerr.IllegalOperation)},
+		{"movePrimary", hangBeforePhase, "phase", "blockWrites", `{"movePrimary": "db", "to": "shard1"}`, "plain", int32(mongoerr.IllegalOperation)},
+		{"moveChunk", "moveChunkHangAtStep5", "any", "any", `{"moveChunk": "db.s", "find": {"k": 5}, "to": "shard1"}`, "s", int32(mongoerr.IllegalOperation)},
+		{"shardCollection", hangBeforePhase, "phase", "commit", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`, "plain", nil},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+			c.insertKeys("plain", 1, 20)
+			c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
+			c.insertKeys("s", 1, 20)
+			reached, release := c.hangOn("shard0", x.point, x.field, x.at)
+			answer := make(chan bson.M, 1)
+			go func() { answer <- c.raw("admin", x.cmd) }()
+			reached()
+			c.removeEmptyShard("shard1")
+			c.addedAgain("shard1", "shardx")
+			release()
+			select {
+			case m := <-answer:
+				if m["code"] != x.code {
+					t.Errorf("%s: %v", x.cmd, m)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("no answer")
+			}
+			c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 5000, "k": 5000}]}`, x.coll))
+			for _, coll := range []string{"plain", "s"} {
+				want := 20
+				if coll == x.coll {
+					want++
+				}
+				if n := len(c.all("db", fmt.Sprintf(`{"find": %q}`, coll))); n != want {
+					t.Errorf("%d documents in %s, want %d", n, coll, want)
+				}
+			}
+			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		})
+	}
+}
