@@ -2,8 +2,10 @@ package shardnode
 
 import (
 	"context"
+	"strings"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -60,7 +62,7 @@ func everySeconds(ctx context.Context, seconds func() int64, pass func()) {
 func (m *ttlMonitor) pass(ctx context.Context) {
 	now := m.n.now()
 	for _, c := range m.n.Engine.Catalog().All() {
-		if c.Capped || c.DB() == "local" || ctx.Err() != nil {
+		if c.Capped || c.DB() == "local" || ctx.Err() != nil || strings.HasPrefix(c.Name(), "system.resharding.") { // what a resharding copies belongs to its donors
 			continue
 		}
 		for _, idx := range c.Indexes {
@@ -111,13 +113,18 @@ func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
 	return value.Doc(value.F(field, value.NewDocument(value.Doc(value.F("$gte", value.NewDateTime(-1<<63)), value.F("$lte", value.NewTime(limit))))))
 }
 
-// expire deletes what filter matches.
+// expire deletes what filter matches and this shard owns. A copy of a document that another shard owns may have expired although the document itself has not, and its deletion would be an event
+// for change streams.
 func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter []byte, idx *catalog.Index) {
 	del := msg.DeleteStatement{Query: filter}
 	if idx != nil && !idx.Hidden {
 		del.Hint, del.Collation = value.NewString(idx.Name), idx.Spec.Collation
 	}
-	body := msg.Doc(&msg.Delete{DB: c.DB(), Coll: c.Name(), Deletes: []msg.DeleteStatement{del}}, value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1))))))
+	more := []value.Field{value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1)))))}
+	if m.n.Sharding() != nil {
+		more = append(more, value.F("shardVersion", value.NewDocument(cluster.Ignored.Doc())))
+	}
+	body := msg.Doc(&msg.Delete{DB: c.DB(), Coll: c.Name(), Deletes: []msg.DeleteStatement{del}}, more...)
 	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)
 	m.n.counters.ttlDeleted.Add(value.SafeInt64(value.Lookup(reply, "n")))
 }

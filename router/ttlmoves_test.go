@@ -1,0 +1,53 @@
+package router_test
+
+import (
+	"fmt"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// expires has a shard's monitor of expired documents begin and end a pass.
+func (c *testCluster) expires(shard string) {
+	c.t.Helper()
+	passes := func() int64 {
+		return fieldAt(c.admin(c.shards[shard], bson.D{{Key: "serverStatus", Value: 1}, {Key: "$db", Value: "admin"}}), "metrics.ttl.passes").(int64)
+	}
+	c.param(shard, "ttlMonitorSleepSecs", 1)
+	want := passes() + 2
+	c.until("expired documents are deleted", func() bool { return passes() >= want })
+	c.param(shard, "ttlMonitorSleepSecs", 3600)
+}
+
+// A shard leaves documents that it does not own to their owner: an orphan that had expired was deleted with an event for
+// change streams, though the document itself, whose time had been extended, was not deleted.
+func TestExpiredDocumentsAreTheirOwners(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	for _, id := range []string{"shard0", "shard1"} {
+		c.param(id, "ttlMonitorSleepSecs", 3600)
+		c.param(id, "orphanCleanupDelaySecs", 3600)
+	}
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
+	c.run("admin", `{"split": "db.s", "middle": {"k": 50}}`)
+	const old, late = `{"$date": "2020-01-01T00:00:00Z"}`, `{"$date": "2100-01-01T00:00:00Z"}`
+	c.run("db", `{"createIndexes": "s", "indexes": [{"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 0}]}`)
+	c.run("db", fmt.Sprintf(`{"insert": "s", "documents": [{"_id": 1, "k": 60, "at": %s}, {"_id": 2, "k": 61, "at": %s}]}`, old, old))
+	deleted := func(s *streamOf) (ids []any) {
+		for _, e := range s.rest(2) {
+			if field(e, "operationType") == "delete" {
+				ids = append(ids, field(field(e, "documentKey"), "_id"))
+			}
+		}
+		return ids
+	}
+
+	s, _ := c.watch("s", bson.D{})
+	c.run("admin", `{"moveChunk": "db.s", "find": {"k": 60}, "to": "shard1"}`)
+	c.run("db", fmt.Sprintf(`{"update": "s", "updates": [{"q": {"k": 60}, "u": {"$set": {"at": %s}}}]}`, late))
+	c.expires("shard0")
+	c.expires("shard1")
+	c.expect(deleted(s), `[2]`)
+	c.expect(c.run("db", `{"count": "s"}`)["n"], `1`)
+}
