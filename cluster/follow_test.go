@@ -82,6 +82,60 @@ func TestRegistryFollowsTheTopologyTime(t *testing.T) {
 	})
 }
 
+// closing is a peer that is released.
+type closing struct {
+	Peer
+	hosts  []string
+	closed bool
+}
+
+func (c *closing) Close() { c.closed = true }
+
+// hostsOf replies to finds on config.shards with one entry.
+type hostsOf struct {
+	host     string
+	topology uint64
+}
+
+func (s *hostsOf) Call(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
+	entry := value.Doc(value.F("_id", value.NewString("a")), value.F("host", value.NewString(s.host)), value.F("topologyTime", value.NewTimestampU64(s.topology)))
+	cursor := value.Doc(value.F("firstBatch", value.NewArray(value.ArrayOf(value.NewDocument(entry)))), value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.shards")))
+	return append(dst, value.Doc(value.F("cursor", value.NewDocument(cursor)), value.F("ok", value.NewDouble(1)))...), nil
+}
+
+// A node that has not read the list of shards between the removal of a set and the joining of another, with the same names, reaches the other one: it used to keep the peer of the former. One whose
+// members alone have changed keeps its peer.
+func TestRegistryReachesTheSetOfTheEntry(t *testing.T) {
+	config := &hostsOf{"rs/a:1,b:1", Timestamp(10, 1)}
+	var dialled []*closing
+	r := NewRegistry(config, nil, func(_ string, hosts []string) (Peer, error) {
+		if n := len(dialled); n > 0 && !dialled[n-1].closed {
+			t.Error("the former set is still followed")
+		}
+		dialled = append(dialled, &closing{Peer: LocalPeer(nil), hosts: hosts})
+		return dialled[len(dialled)-1], nil
+	})
+	for _, x := range []struct {
+		hostsOf
+		want string // the first host that was dialled last
+	}{{hostsOf{"rs/a:1,b:1", Timestamp(10, 1)}, "a:1"}, {hostsOf{"rs/c:1", Timestamp(10, 1)}, "a:1"}, {hostsOf{"rs/d:1", Timestamp(20, 1)}, "d:1"}, {hostsOf{"rs/d:1", Timestamp(30, 1)}, "d:1"}} {
+		*config = x.hostsOf
+		if err := r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s, err := r.Shard(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := s.Peer.(*closing); p.hosts[0] != x.want || p.closed {
+			t.Errorf("with %v: the shard is reached at %v, closed %v, want %s", x.hostsOf, p.hosts, p.closed, x.want)
+		}
+	}
+	if len(dialled) != 2 {
+		t.Errorf("%d sets were dialled, want 2", len(dialled))
+	}
+}
+
 // A router that ran for longer than the validity of the keys that it had read last used to stop sending $clusterTime.
 func TestKeysAreReadBeforeTheyExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -84,7 +84,7 @@ func ParseShard(doc []byte) (*Shard, error) {
 	return s, nil
 }
 
-// Reload reloads config.shards. Shards whose hosts did not change keep their peer and its connections. An invalid
+// Reload reloads config.shards. Shards whose set did not change keep their peer and its connections. An invalid
 // entry, or one without a valid address, is skipped: looking it up fails, but the other shards remain reachable.
 func (r *Registry) Reload(ctx context.Context) error {
 	r.refreshing.Lock()
@@ -108,8 +108,13 @@ func (r *Registry) Reload(ctx context.Context) error {
 		if o := old[s.ID]; o != nil && o.sameSet(s) {
 			s.Peer = o.Peer
 			s.reseed(o)
-		} else if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
-			continue
+		} else {
+			if o != nil {
+				Release(o.Peer) // first: dialling a set that this one still follows would return the same
+			}
+			if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
+				continue
+			}
 		}
 		topology = max(topology, s.Topology)
 		next[s.ID] = s
@@ -118,7 +123,7 @@ func (r *Registry) Reload(ctx context.Context) error {
 	r.mu.byID, r.mu.topology = next, topology
 	r.mu.Unlock()
 	for id, o := range old {
-		if n := next[id]; n == nil || !o.sameSet(n) {
+		if next[id] == nil {
 			Release(o.Peer)
 		}
 	}
@@ -149,10 +154,13 @@ func Release(p Peer) {
 	}
 }
 
-// sameSet reports whether two entries are the same shard, whose members may have changed, one after the other. A set of the same name that has none of its members is another one, which was
-// added after the former had been removed: the peer of that would go on with the former set.
+// sameSet reports whether two entries are the same shard, whose members may have changed.
+//
+// Hazard: a set that is removed may be followed by another one with the same names, which is up while the former one still is; a peer that looks for the set by its name keeps the former one. A change of
+// members does not change the topology time. The removal of another shard may, but leaves the members.
 func (s *Shard) sameSet(o *Shard) bool {
-	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName && slices.ContainsFunc(s.Hosts, func(h string) bool { return slices.Contains(o.Hosts, h) })
+	return s.Host == o.Host || s.SetName != "" && s.SetName == o.SetName &&
+		(s.Topology == o.Topology || slices.ContainsFunc(s.Hosts, func(h string) bool { return slices.Contains(o.Hosts, h) }))
 }
 
 func (s *Shard) reseed(old *Shard) {
@@ -202,12 +210,9 @@ func (r *Registry) Listed(ctx context.Context, key string) (*Shard, error) {
 	return s, err
 }
 
-// Renew reloads the registry unless it has the set of an entry of config.shards under the entry's id.
-func (r *Registry) Renew(ctx context.Context, entry *Shard) error {
-	r.mu.RLock()
-	s := r.mu.byID[entry.ID]
-	r.mu.RUnlock()
-	if s != nil && s.Host == entry.Host {
+// CatchUp reloads the registry unless it has the shards of a topology time, or of a later one.
+func (r *Registry) CatchUp(ctx context.Context, topology uint64) error {
+	if r.Topology() >= topology {
 		return nil
 	}
 	return r.Reload(ctx)

@@ -27,7 +27,7 @@ func TestBalancerIsWoken(t *testing.T) {
 		}
 		next("as primary", 2*time.Second)
 		next("after a round", balancerPause)
-		if err := m.insertShard(t.Context(), &newShard{id: "x", conn: "x/x:1"}, nil); err != nil {
+		if err := m.insertShard(t.Context(), &newShard{id: "x", conn: "x/x:1"}, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		next("a shard joins", time.Millisecond)

@@ -2,6 +2,7 @@ package configsvr
 
 import (
 	"context"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -19,6 +20,9 @@ import (
 //
 // Two entries with an empty nss delimit it. The time of one is that from which on the history is complete; the one at Timestamp(0, 1)
 // has the shards of that time, for all namespaces before.
+//
+// An entry of cluster.MembersNS lists the shards of the cluster. One is written with each entry of config.shards that comes or goes: it tells whether the set that had data under
+// a shard's name still has the name.
 const placementNS = "config.placementHistory"
 
 // wholeHistory is the nss of the entries that delimit the history.
@@ -72,13 +76,34 @@ func (m *Manager) writePlaced(ctx context.Context, w *msg.WriteTogether, changes
 	return err
 }
 
-// initHistory begins the history of a cluster that has none.
+// initHistory begins the history of a cluster that has none, and that of its shards.
 func (m *Manager) initHistory(ctx context.Context) error {
 	docs, err := m.first(ctx, 1, "placementHistory", doc(fld("nss", str(wholeHistory))))
+	if err == nil && len(docs) == 0 {
+		err = m.resetHistory(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	all, unlock, err := m.lockedList(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	docs, err = m.first(ctx, 1, "placementHistory", doc(fld("nss", str(cluster.MembersNS))))
 	if err != nil || len(docs) > 0 {
 		return err
 	}
-	return m.resetHistory(ctx)
+	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards"}, membersAt(m.tick(), all))
+}
+
+// membersAt returns the change by which the cluster has certain shards from a time on.
+func membersAt(at uint64, all []*cluster.Shard) placing {
+	p := placing{nss: cluster.MembersNS, at: at}
+	for _, s := range all {
+		p.shards = append(p.shards, s.ID)
+	}
+	return p
 }
 
 func (m *Manager) runResetPlacementHistory(op *command.Op, _ *msg.ResetPlacementHistory, dst []byte) ([]byte, error) {
@@ -96,7 +121,7 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 		defer unlock()
 	}
 	now := m.tick()
-	old, err := m.findOnly(ctx, "placementHistory", doc(), "nss", "shards")
+	old, err := m.findOnly(ctx, "placementHistory", doc(), "nss", "timestamp", "shards")
 	if err != nil {
 		return err
 	}
@@ -111,7 +136,7 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 	}
 	stays := onRemoved(old, all)
 	for _, d := range old {
-		if !stays[value.Lookup(d, "nss").Str()] {
+		if nss := value.Lookup(d, "nss").Str(); !stays[nss] && nss != cluster.MembersNS {
 			w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
 		}
 	}
@@ -148,13 +173,14 @@ func (m *Manager) resetHistory(ctx context.Context) error {
 	return err
 }
 
-// onRemoved returns the namespaces that, by entries of the history, shards other than those of the cluster have had data of.
+// onRemoved returns the namespaces that, by entries of the history, sets other than those of the cluster have had data of.
 func onRemoved(history [][]byte, shards []string) map[string]bool {
 	out := map[string]bool{}
+	members := cluster.ParseMembership(history)
 	for _, d := range history {
-		nss := value.Lookup(d, "nss").Str()
+		nss, at := value.Lookup(d, "nss").Str(), value.Lookup(d, "timestamp").TimestampU64()
 		for _, s := range value.Values(value.Lookup(d, "shards").Doc()) {
-			if nss != wholeHistory && !slices.Contains(shards, s.Str()) {
+			if nss != wholeHistory && (!slices.Contains(shards, s.Str()) || members.Left(s.Str(), at) != 0) {
 				out[nss] = true
 			}
 		}
@@ -186,81 +212,108 @@ func ownersAfter(info *cluster.CollectionInfo, from, to string, whole bool) (sha
 }
 
 func (m *Manager) runHistoricalPlacement(op *command.Op, req *msg.GetHistoricalPlacement, dst []byte) ([]byte, error) {
-	shards, exact, err := m.placedAt(op, req)
+	found, err := m.placedAt(op, req)
 	if err != nil {
 		return dst, err
 	}
-	removed, err := m.removedOf(op, shards)
-	if err != nil {
+	reply := &msg.GetHistoricalPlacementReply{Shards: slices.Sorted(maps.Keys(found.on)), Exact: found.exact, Members: found.members}
+	if err := m.addRemoved(op, found); err != nil {
 		return dst, err
 	}
-	return msg.AppendFields(dst, &msg.GetHistoricalPlacementReply{Shards: shards, Exact: exact, Removed: removed}), nil
+	reply.Removed = slices.Sorted(maps.Keys(found.removed))
+	return msg.AppendFields(dst, reply), nil
 }
 
-// removedOf returns the shards that the cluster no longer has. Their names were read before: a shard that has joined since is not among them.
-func (m *Manager) removedOf(ctx context.Context, shards []string) (removed []string, err error) {
+// placedShards are the shards that had data of a namespace.
+type placedShards struct {
+	on      map[string]bool
+	removed map[string]bool // those of them whose set is known to have been removed
+	exact   bool
+	members [][]byte // the entries of the membership since the time, and the one of that time
+}
+
+// addRemoved adds the shards that the cluster no longer has. Their names were read before: a shard that has joined since is not among them.
+func (m *Manager) addRemoved(ctx context.Context, found *placedShards) error {
 	docs, err := m.find(ctx, "shards", doc())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	has := map[string]bool{}
 	for _, d := range docs {
 		has[value.Lookup(d, "_id").Str()] = true
 	}
-	for _, s := range shards {
+	for s := range found.on {
 		if !has[s] {
-			removed = append(removed, s)
+			found.removed[s] = true
 		}
 	}
-	return removed, nil
+	return nil
 }
 
-// placedAt returns the shards that had data of a namespace at a time, or at that time and since: those of a collection and of its database, or of
-// all databases and collections. exact is false for a time before the history: then it returns the shards of the time when the history began.
-func (m *Manager) placedAt(ctx context.Context, req *msg.GetHistoricalPlacement) (shards []string, exact bool, err error) {
-	until, since := req.At, req.UntilNow || req.Until != 0
+// placedAt finds the shards that had data of a namespace at a time, or at that time and since: those of a collection and of its database, or of
+// all databases and collections. The answer is not exact for a time before the history: then it has the shards of the time when the history began.
+func (m *Manager) placedAt(ctx context.Context, req *msg.GetHistoricalPlacement) (*placedShards, error) {
+	until := req.At
 	if req.UntilNow {
 		until = math.MaxUint64
-	} else if since {
-		until = req.Until
 	}
 	docs, err := m.first(ctx, 0, "placementHistory", doc(fld("timestamp", doc(fld("$lte", value.NewTimestampU64(until))))), fld("timestamp", value.NewInt32(-1)))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	db, coll := cluster.SplitNS(req.NS)
-	seen, on := map[string]bool{}, map[string]bool{}
+	found := &placedShards{on: map[string]bool{}, removed: map[string]bool{}}
+	members := cluster.ParseMembership(docs)
+	seen := map[string]bool{}
 	var fallback []byte
+	began := req.At
 	for _, d := range docs {
 		nss, at := value.Lookup(d, "nss").Str(), value.Lookup(d, "timestamp").TimestampU64()
 		if nss == wholeHistory {
-			exact = exact || at <= req.At && at != beforeHistory
+			if at != beforeHistory {
+				found.exact, began = found.exact || at <= req.At, max(began, at)
+			}
 			fallback = d
 			continue
 		}
-		its, _ := cluster.SplitNS(nss)
-		if seen[nss] || !req.WholeCluster && (its != db || coll != "" && nss != db && nss != req.NS) || since && its == "config" { // streams do not return its events
+		if seen[nss] || !covers(req, nss) {
 			continue
 		}
 		seen[nss] = at <= req.At
-		addShards(on, d)
-	}
-	if !exact && fallback != nil {
-		if !since {
-			clear(on)
+		if nss == cluster.MembersNS {
+			found.members = append(found.members, d)
+			continue
 		}
-		addShards(on, fallback)
+		found.add(d, members, max(at, req.At))
 	}
-	for s := range on {
-		shards = append(shards, s)
+	if !found.exact && fallback != nil {
+		if !req.UntilNow {
+			clear(found.on)
+		}
+		found.add(fallback, members, began)
 	}
-	slices.Sort(shards)
-	return shards, exact, nil
+	return found, nil
 }
 
-func addShards(set map[string]bool, entry []byte) {
+// covers reports whether a request is about a namespace of the history.
+func covers(req *msg.GetHistoricalPlacement, nss string) bool {
+	db, coll := cluster.SplitNS(req.NS)
+	its, _ := cluster.SplitNS(nss)
+	switch {
+	case nss == cluster.MembersNS:
+		return req.UntilNow
+	case req.UntilNow && its == "config": // streams do not return its events
+		return false
+	}
+	return req.WholeCluster || its == db && (coll == "" || nss == db || nss == req.NS)
+}
+
+// add adds the shards of an entry that was in force at a time.
+func (f *placedShards) add(entry []byte, members cluster.Membership, at uint64) {
 	for _, s := range value.Values(value.Lookup(entry, "shards").Doc()) {
-		set[s.Str()] = true
+		f.on[s.Str()] = true
+		if members.Left(s.Str(), at) != 0 {
+			f.removed[s.Str()] = true
+		}
 	}
 }
 
@@ -298,7 +351,7 @@ func (m *Manager) CleanHistory(ctx context.Context) (removed int, err error) {
 		case nss == wholeHistory && value.Lookup(d, "timestamp").TimestampU64() == beforeHistory:
 		case nss == wholeHistory:
 			w.Changes.Put = append(w.Changes.Put, value.Doc(withField(d, "timestamp", value.NewTimestampU64(oldest))...))
-		case last[nss] || len(value.Lookup(d, "shards").Doc()) <= emptyArray:
+		case last[nss] || nss != cluster.MembersNS && len(value.Lookup(d, "shards").Doc()) <= emptyArray:
 			w.Changes.Delete = append(w.Changes.Delete, value.Lookup(d, "_id").Clone())
 		}
 		last[nss] = true

@@ -341,16 +341,16 @@ func (m *Manager) listShard(ctx context.Context, s *newShard) error {
 	if names, err = m.unregistered(ctx, s.id, names); err != nil {
 		return err
 	}
-	return m.insertShard(ctx, s, names)
+	return m.insertShard(ctx, s, names, all)
 }
 
-// insertShard writes the entries of a new shard and of its databases.
-func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string) error {
+// insertShard writes the entries of a new shard and of its databases. The list of shards, which has all the others, must be locked.
+func (m *Manager) insertShard(ctx context.Context, s *newShard, dbs []string, others []*cluster.Shard) error {
 	ts := m.tick()
 	entry := value.Doc(fld("_id", str(s.id)), fld("host", str(s.conn)), fld("state", value.NewInt32(1)),
 		fld("topologyTime", value.NewTimestampU64(ts)), fld("replSetConfigVersion", value.NewInt64(s.version)))
 	w := &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{entry}}}
-	var placed []placing
+	placed := []placing{membersAt(ts, append(slices.Clone(others), &cluster.Shard{ID: s.id}))}
 	for _, name := range dbs {
 		w.AlsoNS, w.Also.Put = "config.databases", append(w.Also.Put, m.newDatabase(name, s.id))
 		placed = append(placed, placing{nss: name, shards: []string{s.id}})
@@ -594,7 +594,8 @@ func (m *Manager) forgetShard(ctx context.Context, id string) error {
 			break
 		}
 	}
-	if _, err := cluster.Run(ctx, m.local, msg.Doc(w)); err != nil {
+	left := slices.DeleteFunc(slices.Clone(all), func(o *cluster.Shard) bool { return o.ID == id })
+	if err := m.writePlaced(ctx, w, membersAt(ts, left)); err != nil {
 		return err
 	}
 	m.clock.AdvanceTopology(ts)

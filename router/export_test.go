@@ -19,6 +19,9 @@ func (r *Router) LoadQuerySettings(ctx context.Context) error {
 // SetStreamWindow limits the size of the window of events that the streams of one shape share.
 func (r *Router) SetStreamWindow(size int) { r.hubs.window = size }
 
+// SetStreamOpening limits the time in which one shard's stream is opened once more.
+func (r *Router) SetStreamOpening(limit time.Duration) { r.hubs.opening = limit }
+
 // RefreshSampling fetches the configurations of query sampling, and FlushSamples stores what is sampled.
 func (r *Router) RefreshSampling(ctx context.Context, queries float64) error {
 	list, err := analyzer.Ask(ctx, r.config, r.Service.Host, queries)

@@ -29,7 +29,7 @@ type shardMerge struct {
 	arrived chan arrival
 
 	remotes []*watchRemote
-	left    map[string]uint64 // the time up to which events of a shard that has left were read
+	start   uint64
 	pos     *changestream.Token
 	time    uint64 // the operationTime of the shards' replies
 }
@@ -37,7 +37,7 @@ type shardMerge struct {
 // watchRemote is one shard's stream, or the config server's stream of joining shards.
 type watchRemote struct {
 	shard  string
-	host   string // of the shard's entry in config.shards when the stream was opened
+	since  uint64 // a topology time at which the set that is read had the shard's name
 	peer   cluster.Peer
 	ns     string
 	id     int64
@@ -47,9 +47,9 @@ type watchRemote struct {
 	mark   *changestream.Token // no earlier event will arrive
 	asking bool                // a request is under way
 	asked  uint64              // the time up to which the shard was asked to move on
-	again  uint64              // the time at which a shard of that name has joined again, 0 for never
-	quiet  bool                // its last reply, since that became known, had no events
-	readTo uint64              // the time up to which it was read on the hosts that it had first, 0 while it is read there
+	quiet  bool                // its last reply had no events
+
+	leaving leaving
 
 	lost  time.Time // when its cursor was lost; zero while it has one
 	tries int       // the number of cursors requested since
@@ -63,12 +63,11 @@ type shardEvent struct {
 // arrival is the reply of a shard's getMore, or of the aggregate that opens its stream again.
 type arrival struct {
 	m     *watchRemote
-	host  string // of the shard's entry, for an aggregate
 	reply []byte
 	err   error
 	at    cluster.Peer // the member that has the new cursor; nil for a getMore
 
-	removed bool // err is that of a no-op write: the cursor may still exist
+	leftAt *changestream.Token // for the answer to leave: from where on was asked
 }
 
 // joinsStream is the id of the config server's stream of config.shards among those of shards: the config server may be a shard, too.
@@ -83,14 +82,14 @@ const joinsStream = "config.shards"
 // new shard after later events of the others; and relying on events that name new shards: resharding, movePrimary and new databases have
 // none.
 func newShardMerge(ctx context.Context, r *Router, of watched, command func(start uint64) []byte, pref *cluster.ReadPreference, start uint64) (*shardMerge, error) {
-	w := &shardMerge{r: r, of: of, command: command, pref: pref, left: map[string]uint64{}, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
+	w := &shardMerge{r: r, of: of, command: command, pref: pref, start: start, arrived: make(chan arrival, 64), pos: changestream.MarkAt(start)}
 	w.life, w.cancel = context.WithCancel(context.Background())
-	shards, at, err := w.listShards(ctx)
+	remotes, err := w.listShards(ctx)
 	if err == nil {
-		err = w.open(ctx, append(shards, joinsStream), start, max(start, at+1))
+		err = w.open(ctx, remotes)
 	}
 	if err == nil {
-		err = w.checkRemoved(ctx, start)
+		err = w.checkOpened(ctx, start)
 	}
 	if err != nil {
 		w.close()
@@ -99,62 +98,72 @@ func newShardMerge(ctx context.Context, r *Router, of watched, command func(star
 	return w, nil
 }
 
-// listShards returns the ids of the shards that the cluster has at a time.
-func (w *shardMerge) listShards(ctx context.Context) (shards []string, at uint64, err error) {
+// listShards returns the shards that the cluster has, and the stream of changes of that list from then on. None is open; each has the time from which it is to be.
+func (w *shardMerge) listShards(ctx context.Context) (remotes []*watchRemote, err error) {
 	find := cluster.Find{NS: "config.shards", BatchSize: 1 << 20, ReadConcern: "snapshot"}
 	reply, err := cluster.Run(ctx, w.r.config, find.Doc())
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	cur := value.Lookup(reply, "cursor").Doc()
+	newest := uint64(0)
 	for _, v := range value.Values(value.Lookup(cur, "firstBatch").Doc()) {
 		entry, err := cluster.ParseShard(v.Doc())
-		if err == nil {
-			err = w.r.Registry.Renew(ctx, entry) // it may have another set under the name
-		}
 		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
-		shards = append(shards, entry.ID)
+		newest = max(newest, entry.Topology)
+		remotes = append(remotes, &watchRemote{shard: entry.ID, since: entry.Topology})
 	}
-	return shards, value.Lookup(cur, "atClusterTime").TimestampU64(), nil
+	if err := w.r.Registry.CatchUp(ctx, newest); err != nil { // it may have another set under one of the names
+		return nil, err
+	}
+	members, err := w.membersSince(ctx, w.start)
+	for _, m := range remotes {
+		m.mark = changestream.MarkAt(max(w.start, members.Joined(m.shard)))
+	}
+	at := value.Lookup(cur, "atClusterTime").TimestampU64()
+	return append(remotes, &watchRemote{shard: joinsStream, mark: changestream.MarkAt(at + 1)}), err
 }
 
-// joins returns the aggregate that opens the config server's stream of shards that join.
+// joins returns the aggregate that opens the config server's stream of shards that join or leave.
 func joins(start uint64) []byte {
 	stages := value.ArrayOf(
 		value.NewDocument(value.Doc(value.F("$changeStream", value.NewDocument(value.Doc(value.F("startAtOperationTime", value.NewTimestampU64(start))))))),
-		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("operationType", value.NewString("insert"))))))))
+		value.NewDocument(value.Doc(value.F("$match", value.NewDocument(value.Doc(value.F("operationType", value.NewDocument(value.Doc(
+			value.F("$in", value.NewArray(value.ArrayOf(value.NewString("insert"), value.NewString("delete")))))))))))))
 	return msg.Doc(&msg.Aggregate{DB: "config", On: value.NewString("shards"), Pipeline: stages, Cursor: new(msg.Cursor), FromRouter: true})
 }
 
-// open opens the streams of shards from a time on, and that of the config server from another.
-func (w *shardMerge) open(ctx context.Context, shards []string, start, config uint64) error {
+// open opens the streams of shards, and that of the config server.
+func (w *shardMerge) open(ctx context.Context, remotes []*watchRemote) error {
 	var opening sync.WaitGroup
-	replies, hosts := make([]shardReply, len(shards)), make([]string, len(shards))
-	for i, id := range shards {
+	replies := make([]shardReply, len(remotes))
+	for i, m := range remotes {
 		reply := &replies[i]
-		reply.shard = id
-		from := start
-		if id == joinsStream {
-			from = config
-		}
-		hosts[i] = w.hostOf(ctx, id)
-		opening.Go(func() { reply.body, reply.at, reply.err = w.openOn(ctx, id, from) })
+		reply.shard = m.shard
+		opening.Go(func() { reply.body, reply.at, reply.err = w.openOn(ctx, m.shard, m.mark.ClusterTime) })
 	}
 	opening.Wait()
-	replies = slices.DeleteFunc(replies, func(r shardReply) bool { return mongoerr.CodeOf(r.err) == mongoerr.ShardNotFound }) // removed meanwhile
-	err := firstError(replies)
-	for i := range replies {
-		if replies[i].err != nil {
+	var err error
+	for i, m := range remotes {
+		r := &replies[i]
+		if mongoerr.CodeOf(r.err) == mongoerr.ShardNotFound { // removed meanwhile
+			r.err = nil
 			continue
 		}
-		m := &watchRemote{shard: replies[i].shard, host: hosts[slices.Index(shards, replies[i].shard)], peer: replies[i].at, mark: changestream.MarkAt(start)}
-		if terr := m.take(replies[i].body, "firstBatch"); terr != nil && err == nil {
+		if r.err != nil {
+			continue
+		}
+		m.peer = r.at
+		if terr := m.take(r.body, "firstBatch"); terr != nil && err == nil {
 			err = terr
 		}
 		w.remotes = append(w.remotes, m)
-		w.time = max(w.time, value.Lookup(replies[i].body, "operationTime").TimestampU64())
+		w.time = max(w.time, value.Lookup(r.body, "operationTime").TimestampU64())
+	}
+	if failed := firstError(replies); failed != nil {
+		err = failed
 	}
 	return err
 }
@@ -261,21 +270,20 @@ func (w *shardMerge) front() (best *watchRemote, behind []*watchRemote) {
 	if best == nil {
 		return nil, nil
 	}
-	again := best.joining()
 	for _, m := range w.remotes {
-		if len(m.events) == 0 && (m.id != 0 || !m.lost.IsZero()) && m.mark.Compare(best.events[0].token) < 0 && !(m.shard == again && m.former()) {
+		if len(m.events) == 0 && (m.id != 0 || !m.lost.IsZero()) && m.mark.Compare(best.events[0].token) < 0 {
 			behind = append(behind, m)
 		}
 	}
 	return best, behind
 }
 
-// joining returns the shard that joins with the first event, "" if that is one of a shard.
-func (m *watchRemote) joining() string {
-	if m.shard != joinsStream {
-		return ""
+// leaves returns the shard that leaves with the first event, "" if that is another event.
+func (m *watchRemote) leaves() string {
+	if ev := m.events[0].doc; m.shard == joinsStream && value.Lookup(ev, "operationType").Str() == "delete" {
+		return value.Lookup(value.LookupDoc(ev, "documentKey"), "_id").Str()
 	}
-	return value.Lookup(value.LookupDoc(m.events[0].doc, "documentKey"), "_id").Str()
+	return ""
 }
 
 // next returns the next event of all shards; ok is false if none can be returned yet.
@@ -286,10 +294,16 @@ func (w *shardMerge) next() (ev shardEvent, ok bool, err error) {
 			return ev, false, nil
 		}
 		w.separate(m)
+		left := m.leaves()
 		if ev = m.pop(); m.shard != joinsStream {
 			return ev, true, nil
 		}
-		if err := w.join(ev); err != nil {
+		if left == "" {
+			err = w.join(ev)
+		} else if i := slices.IndexFunc(w.remotes, func(m *watchRemote) bool { return m.shard == left }); i >= 0 {
+			w.drop(w.remotes[i])
+		}
+		if err != nil {
 			return ev, false, err
 		}
 	}
@@ -326,37 +340,17 @@ func (m *watchRemote) pop() shardEvent {
 	return ev
 }
 
-// join opens the stream of a shard that joins, from then on.
+// join has step open the stream of a shard that joins, from then on.
 func (w *shardMerge) join(ev shardEvent) error {
-	ctx, cancel := context.WithTimeout(w.life, hubOpening)
-	defer cancel()
 	entry, err := cluster.ParseShard(value.LookupDoc(ev.doc, "fullDocument"))
 	if err != nil {
 		return err
 	}
-	at := ev.token.ClusterTime
-	for _, m := range w.remotes {
-		if m.shard != entry.ID {
-			continue
-		}
-		if sharesHost(m.host, entry.Host) {
-			return nil // the same set is back, whose stream goes on
-		}
-		w.drop(m)
-		break
+	if !slices.ContainsFunc(w.remotes, func(m *watchRemote) bool { return m.shard == entry.ID }) {
+		from := changestream.MarkAt(max(w.start, ev.token.ClusterTime))
+		w.remotes = append(w.remotes, &watchRemote{shard: entry.ID, since: entry.Topology, mark: from, lost: time.Now()})
 	}
-	err = w.checkFormer(ctx, entry, at)
-	for try := 0; lostStream(err) && cluster.Backoff(ctx, try) == nil; try++ {
-		err = w.checkFormer(ctx, entry, at)
-	}
-	if err != nil {
-		return err
-	}
-	if err = w.open(ctx, []string{entry.ID}, at, 0); lostStream(err) {
-		w.remotes = append(w.remotes, &watchRemote{shard: entry.ID, host: entry.Host, mark: changestream.MarkAt(at), lost: time.Now()})
-		return nil
-	}
-	return err
+	return nil
 }
 
 // buffered reports whether there is an event, whether it can be returned or not.
@@ -368,9 +362,13 @@ func (w *shardMerge) buffered() bool {
 // step sends the shards requests for more and waits for one reply, at most until ctx ends, which is not an error.
 func (w *shardMerge) step(ctx context.Context) error {
 	if m, behind := w.front(); m != nil {
-		at := m.events[0].token.ClusterTime
-		w.noteAgain(m.joining(), at, behind)
-		w.push(at, behind)
+		at, leaves := m.events[0].token.ClusterTime, m.leaves()
+		for _, o := range behind {
+			if o.shard == leaves {
+				w.leave(o, at)
+			}
+		}
+		w.push(at, slices.DeleteFunc(behind, func(o *watchRemote) bool { return o.shard == leaves }))
 	}
 	left := time.Second
 	if end, ok := ctx.Deadline(); ok {
@@ -387,6 +385,9 @@ func (w *shardMerge) step(ctx context.Context) error {
 
 // takeArrival handles a reply. One from a shard that has been dropped says nothing: the getMore that was under way ends with its cursor, which drop kills.
 func (w *shardMerge) takeArrival(a arrival) error {
+	if a.leftAt != nil {
+		return w.takeLeft(a)
+	}
 	m, batch := a.m, "nextBatch"
 	if m.asking = false; !slices.Contains(w.remotes, m) {
 		w.pending.Go(func() { w.killLateCursor(a) })
@@ -395,17 +396,10 @@ func (w *shardMerge) takeArrival(a arrival) error {
 	switch {
 	case a.err == nil:
 		if a.at != nil {
-			switch {
-			case a.host == "": // nobody knows
-			case sharesHost(m.host, a.host):
-				m.host = a.host // members may be replaced, one after the other
-			case m.readTo == 0:
-				m.readTo = m.mark.ClusterTime
-			}
 			m.peer, batch, m.asked, m.lost, m.tries = a.at, "firstBatch", 0, time.Time{}, 0
 		}
 		return m.take(a.reply, batch)
-	case (m.id == 0 || a.removed) && mongoerr.CodeOf(a.err) == mongoerr.ShardNotFound:
+	case m.id == 0 && mongoerr.CodeOf(a.err) == mongoerr.ShardNotFound:
 		w.drop(m)
 		return nil
 	case !lostStream(a.err):
@@ -441,17 +435,24 @@ func lostStream(err error) bool {
 func (w *shardMerge) reopen(m *watchRemote) {
 	start, try := m.mark.ClusterTime, m.tries
 	w.request(func() arrival {
-		if err := cluster.Backoff(w.life, try); err != nil {
+		ctx, cancel := context.WithTimeout(w.life, w.r.hubs.opening)
+		defer cancel()
+		if err := cluster.Backoff(ctx, try); err != nil {
 			return arrival{m: m, err: err}
 		}
-		host := w.hostOf(w.life, m.shard)
-		reply, at, err := w.openOn(w.life, m.shard, start)
-		if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-			if lost := w.checkRemovedShard(w.life, m.shard, start); lost != nil {
-				err = lost
-			}
+		if m.shard == joinsStream {
+			reply, at, err := w.openOn(ctx, m.shard, start)
+			return arrival{m: m, reply: reply, err: late(ctx, err), at: at}
 		}
-		return arrival{m: m, host: host, reply: reply, err: err, at: at}
+		if err := w.r.Registry.CatchUp(ctx, m.since); err != nil {
+			return arrival{m: m, err: late(ctx, err)}
+		}
+		reply, at, err := w.openOn(ctx, m.shard, start)
+		checked := w.checkReopened(ctx, m.shard, m.since, start, err)
+		if err == nil && checked != nil {
+			w.killLateCursor(arrival{reply: reply, at: at})
+		}
+		return arrival{m: m, reply: reply, err: late(ctx, checked), at: at}
 	})
 }
 
@@ -508,16 +509,13 @@ func (w *shardMerge) push(at uint64, behind []*watchRemote) {
 			continue
 		}
 		m.asked = at
-		cursor, since := m.id, m.mark.ClusterTime
+		cursor := m.id
 		w.pending.Add(1)
 		go func() {
 			defer w.pending.Done()
 			err := w.writeNote(m.shard, cursor, at)
 			for try := 0; lostStream(err) && cluster.Backoff(w.life, try) == nil; try++ {
 				err = w.writeNote(m.shard, cursor, at)
-			}
-			if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-				w.reportRemoved(m, since)
 			}
 		}()
 	}

@@ -78,6 +78,7 @@ type watchHubs struct {
 	turns       *turns.Turns
 	window      int           // maxHubWindow, except in tests
 	lostTimeout time.Duration // lostShardTimeout, except in tests
+	opening     time.Duration // hubOpening, except in tests
 	number      atomic.Uint64
 	mu          struct {
 		sync.Mutex
@@ -88,7 +89,7 @@ type watchHubs struct {
 
 func newWatchHubs(r *Router) *watchHubs {
 	t := turns.New()
-	h := &watchHubs{r: r, turns: t, window: maxHubWindow, lostTimeout: lostShardTimeout, sleepers: turns.NewSleepers(t)}
+	h := &watchHubs{r: r, turns: t, window: maxHubWindow, lostTimeout: lostShardTimeout, opening: hubOpening, sleepers: turns.NewSleepers(t)}
 	h.mu.byKey, h.mu.narrow = map[string]*watchHub{}, map[string]int{}
 	return h
 }
@@ -203,7 +204,7 @@ func (h *watchHub) forget() {
 	}
 }
 
-// hubOpening is the time limit for opening the streams of a hub.
+// hubOpening is the time limit for opening the streams of a hub, or once more that of one shard.
 const hubOpening = 30 * time.Second
 
 // open makes the hub's merge, unless it is given one, and runs the hub.

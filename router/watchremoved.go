@@ -1,7 +1,6 @@
 package router
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -26,72 +25,85 @@ func watchedBy(a *aggCommand, spec *agg.ChangeStream) watched {
 	return watched{ns, spec.AllChangesForCluster}
 }
 
-// checkRemoved returns an error if a shard that is no longer in the cluster has had data that the stream watches since a time: its
-// events from then on cannot be read, and a stream without them would have a gap that its client does not notice.
+// A shard that is removed may be followed by another set under its name: it is another shard, which has none of the events of the first.
 //
-// Whether a shard was removed since then is known without asking: the removal ticked the topology time.
-func (w *shardMerge) checkRemoved(ctx context.Context, since uint64) error {
-	if w.r.Clock.Now().Topology < since {
+// Invariant: a shard's events are read from the set that had its name at their time, and each set's from when it joined until it left. Two changes of config.shards, which the
+// merge gets as events among the others, begin and end a set's stream: that by which it joins opens the stream at its time (join), and that by which it leaves is passed once
+// the set's stream is past it, or had no data from where it is (leave). A stream that is opened, at whatever time, on a set that got its name after the topology time at which the merge knows
+// the shard, is dropped at once (checkOpened, checkReopened).
+// Hazard: nothing else tells of the change. The former set may go on serving its cursor, and an idle stream would never see an event of the new one; a cursor that is lost is opened again on the
+// new set, which returns what it wrote before it was part of the cluster. And nobody makes a set that has left pass a time, for which the others' events would wait.
+// Rejected: comparing the hosts of a cursor's set with those of the shard's entry, which takes a set all of whose members have been replaced for another shard, and a set that is back
+// for one that never left.
+
+// newestChange returns the time of the newest change of the list of shards that this router can know of.
+func (w *shardMerge) newestChange() uint64 {
+	return max(w.r.Clock.Now().Topology, w.r.Registry.Topology())
+}
+
+// placedSince asks which shards have had data that the stream watches since a time, and which the cluster has had.
+func (w *shardMerge) placedSince(ctx context.Context, since uint64) (placed msg.GetHistoricalPlacementReply, members cluster.Membership, err error) {
+	reply, err := cluster.Run(ctx, w.r.config, msg.Doc(&msg.GetHistoricalPlacement{NS: w.of.ns, At: since, WholeCluster: w.of.everything, UntilNow: true}))
+	if err == nil {
+		err = msg.Parse(reply, &placed)
+	}
+	return placed, cluster.ParseMembership(placed.Members), err
+}
+
+// membersSince returns what is known of the shards since a time. If none has joined or left since, that is nothing: the change ticked the topology time.
+func (w *shardMerge) membersSince(ctx context.Context, since uint64) (members cluster.Membership, err error) {
+	if w.newestChange() >= since {
+		_, members, err = w.placedSince(ctx, since)
+	}
+	return members, err
+}
+
+// checkOpened drops the streams of sets that have been removed since the shards were listed, and returns an error if a set that no longer has its shard's name has had data that the stream watches since a
+// time: its events from then on cannot be read, and a stream without them would have a gap that its client does not notice.
+func (w *shardMerge) checkOpened(ctx context.Context, since uint64) error {
+	if w.newestChange() < since {
 		return nil
 	}
-	removed, err := w.removedSince(ctx, since)
+	placed, members, err := w.placedSince(ctx, since)
 	if err != nil {
 		return err
 	}
-	for _, id := range removed {
-		if !slices.ContainsFunc(w.remotes, func(m *watchRemote) bool { return m.shard == id }) {
-			return eventsRemoved(id)
+	if len(placed.Removed) > 0 {
+		return eventsRemoved(placed.Removed[0])
+	}
+	for _, m := range slices.Clone(w.remotes) {
+		if m.shard != joinsStream && members.Left(m.shard, m.since) != 0 {
+			w.drop(m)
 		}
 	}
 	return nil
 }
 
-// checkRemovedShard is checkRemoved for a shard whose stream was open, and had reached a time.
-func (w *shardMerge) checkRemovedShard(ctx context.Context, id string, since uint64) error {
-	removed, err := w.removedSince(ctx, since)
-	if err == nil && slices.Contains(removed, id) {
-		err = eventsRemoved(id)
+// checkReopened returns ShardNotFound if the set of a shard's stream, which the shard had at a topology time, no longer has its name. If that set had data that the stream watches from where it was read, the
+// error is that the events are lost.
+func (w *shardMerge) checkReopened(ctx context.Context, shard string, had, readTo uint64, opened error) error {
+	if mongoerr.CodeOf(opened) != mongoerr.ShardNotFound && (opened != nil || w.newestChange() <= had) {
+		return opened
 	}
-	return err
-}
-
-// reportRemoved makes step drop the stream of a shard that is no longer in the cluster, or return an error if the shard had data since a time. The shard
-// may still be reachable, but its clock no longer follows the cluster's, so that it would hold the other shards' events back.
-func (w *shardMerge) reportRemoved(m *watchRemote, since uint64) {
-	err := w.checkRemovedShard(w.life, m.shard, since)
-	if err == nil {
-		err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", m.shard)
+	placed, members, err := w.placedSince(ctx, readTo)
+	switch {
+	case err != nil:
+		return err
+	case slices.Contains(placed.Removed, shard):
+		return eventsRemoved(shard)
+	case members.Left(shard, had) != 0:
+		return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", shard)
 	}
-	select {
-	case w.arrived <- arrival{m: m, err: err, removed: true}:
-	case <-w.life.Done():
-	}
+	return opened
 }
 
 // drop continues without the stream of a removed shard that no longer had data that the merge's streams watch.
 func (w *shardMerge) drop(m *watchRemote) {
 	w.remotes = slices.DeleteFunc(w.remotes, func(o *watchRemote) bool { return o == m })
-	w.left[m.shard] = cmp.Or(m.readTo, m.mark.ClusterTime)
 	if id, peer, ns := m.id, m.peer, m.ns; id != 0 {
 		m.id = 0
 		w.pending.Go(func() { w.r.killOn(w.life, peer, ns, id) })
 	}
-}
-
-// removedSince returns the shards that have had data that the stream watches since a time, and are no longer in the cluster.
-func (w *shardMerge) removedSince(ctx context.Context, since uint64) ([]string, error) {
-	placed, err := w.placed(ctx, &msg.GetHistoricalPlacement{At: since, UntilNow: true})
-	return placed.Removed, err
-}
-
-// placed asks which shards had data that the stream watches.
-func (w *shardMerge) placed(ctx context.Context, m *msg.GetHistoricalPlacement) (placed msg.GetHistoricalPlacementReply, err error) {
-	m.NS, m.WholeCluster = w.of.ns, w.of.everything
-	reply, err := cluster.Run(ctx, w.r.config, msg.Doc(m))
-	if err != nil {
-		return placed, err
-	}
-	return placed, msg.Parse(reply, &placed)
 }
 
 func eventsRemoved(shard string) error {
@@ -99,57 +111,64 @@ func eventsRemoved(shard string) error {
 		"has been removed from the cluster.", shard).WithLabel(mongoerr.LabelNonResumableStream)
 }
 
-// A shard that is removed may be added again under its name with other hosts: it is another shard, which has none of the events of the first.
-//
-// Invariant: a shard's events are read from the set that had its name at their time. The event of config.shards by which a shard joins ends the stream of the set that had its name before,
-// at the event's time, and begins that of the new one. Hazard: nothing else may tell of the change: the former set may go on serving its cursor, and an idle stream would never see
-// an event of the new one. Rejected: comparing the cursor's set with the registry's before each request, which takes a set all of whose members have been replaced for another shard.
-
-// noteAgain records that the event that would be returned next is that by which a shard joins whose former stream is behind.
-func (w *shardMerge) noteAgain(shard string, at uint64, behind []*watchRemote) {
-	for _, m := range behind {
-		if m.shard == shard && m.again != at {
-			m.again, m.quiet = at, false
-		}
-	}
+// leaving is what is known of a set that leaves the cluster with the next event, at a time that its stream has not passed.
+type leaving struct {
+	at      uint64
+	asking  bool // whether it had data from where its stream is
+	tries   int
+	hadData bool
 }
 
-// former reports whether nothing more is expected of a stream whose shard has joined again: nobody makes the former set pass the event's time any more. What it may not have delivered
-// is looked for by checkFormer.
-func (m *watchRemote) former() bool { return m.again != 0 && m.quiet }
+// leave has step drop the stream of a set that leaves with the next event, if the set had no data from where the stream is. If it had, what the set still delivers is waited for, and asked again
+// when that is nothing: nobody makes it pass the time.
+func (w *shardMerge) leave(m *watchRemote, at uint64) {
+	if m.leaving.at != at {
+		m.leaving, m.quiet = leaving{at: at}, false
+	}
+	if m.leaving.asking || m.leaving.hadData && !m.quiet {
+		return
+	}
+	m.leaving.asking = true
+	readTo, try := m.mark, m.leaving.tries
+	w.request(func() arrival {
+		ctx, cancel := context.WithTimeout(w.life, w.r.hubs.opening)
+		defer cancel()
+		err := cluster.Backoff(ctx, try)
+		if err == nil {
+			var placed msg.GetHistoricalPlacementReply
+			if placed, _, err = w.placedSince(ctx, readTo.ClusterTime); err == nil && slices.Contains(placed.Removed, m.shard) {
+				err = eventsRemoved(m.shard)
+			}
+		}
+		return arrival{m: m, err: late(ctx, err), leftAt: readTo}
+	})
+}
 
-// checkFormer has the registry know a shard that joins, and returns an error if the set that had the shard's name before had data that the stream watches, from when it was last read on.
-func (w *shardMerge) checkFormer(ctx context.Context, entry *cluster.Shard, joined uint64) error {
-	if err := w.r.Registry.Renew(ctx, entry); err != nil {
-		return err
+// takeLeft handles the answer to leave.
+func (w *shardMerge) takeLeft(a arrival) error {
+	m := a.m
+	m.leaving.asking = false
+	switch {
+	case !slices.Contains(w.remotes, m):
+	case a.err == nil:
+		w.drop(m)
+	case mongoerr.CodeOf(a.err) == mongoerr.ChangeStreamHistoryLost:
+		m.leaving.hadData = true
+		if m.quiet && m.mark.Compare(a.leftAt) == 0 {
+			return a.err
+		}
+	case !lostStream(a.err):
+		return a.err
+	default:
+		m.leaving.tries++
 	}
-	since, known := w.left[entry.ID]
-	until := cmp.Or(entry.Topology, joined) // the databases that the new set brings were placed after the former, before the latter
-	if !known || since >= until {
-		return nil
-	}
-	placed, err := w.placed(ctx, &msg.GetHistoricalPlacement{At: since, Until: until})
-	if err == nil && slices.Contains(placed.Shards, entry.ID) {
-		err = eventsRemoved(entry.ID)
+	return nil
+}
+
+// late returns NetworkTimeout for the error of a request whose time has passed, so that it is repeated.
+func late(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return mongoerr.New(mongoerr.NetworkTimeout, "the shards of a change stream were not reached in time")
 	}
 	return err
-}
-
-// hostOf returns the set and hosts of a shard, "" if it is not known.
-func (w *shardMerge) hostOf(ctx context.Context, shard string) string {
-	if shard == joinsStream {
-		return ""
-	}
-	s, err := w.r.Registry.Shard(ctx, shard)
-	if err != nil {
-		return ""
-	}
-	return s.Host
-}
-
-// sharesHost reports whether two connection strings name the same set.
-func sharesHost(a, b string) bool {
-	setA, hostsA := cluster.SplitHosts(a)
-	setB, hostsB := cluster.SplitHosts(b)
-	return setA == setB && (len(hostsA) == len(hostsB) && len(hostsA) == 0 || slices.ContainsFunc(hostsA, func(h string) bool { return slices.Contains(hostsB, h) }))
 }

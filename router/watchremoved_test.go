@@ -102,7 +102,6 @@ func TestStreamsGoOnWithoutARemovedShard(t *testing.T) {
 	w := c.interposed("shard2")
 	c.twoShards()
 	s, _ := c.watch("s", bson.D{})
-	c.removeEmptyShard("shard2")
 	var waiting atomic.Int64
 	killed := make(chan struct{})
 	var once sync.Once
@@ -125,6 +124,7 @@ func TestStreamsGoOnWithoutARemovedShard(t *testing.T) {
 		s.more(10)
 		return waiting.Load() > 0
 	})
+	c.removeEmptyShard("shard2")
 	for k := range 3 {
 		c.cmd("db", bson.D{{Key: "insert", Value: "s"}, {Key: "documents", Value: bson.A{bson.D{{Key: "k", Value: k}}}}})
 	}

@@ -186,9 +186,8 @@ func (m *ResetPlacementHistory) fields(c *codec) { c.plain("_configsvrResetPlace
 type GetHistoricalPlacement struct {
 	NS           string // a collection or a database
 	At           uint64
-	WholeCluster bool   // of all namespaces
-	UntilNow     bool   // and at any time since
-	Until        uint64 // and at any time from then until this one
+	WholeCluster bool // of all namespaces
+	UntilNow     bool // and at any time since
 }
 
 func (m *GetHistoricalPlacement) fields(c *codec) {
@@ -196,14 +195,14 @@ func (m *GetHistoricalPlacement) fields(c *codec) {
 	c.timestamp("at", required, &m.At)
 	c.flag("targetWholeCluster", false, &m.WholeCluster)
 	c.flag("untilNow", false, &m.UntilNow)
-	c.timestamp("until", optional, &m.Until)
 }
 
 // GetHistoricalPlacementReply lists these shards.
 type GetHistoricalPlacementReply struct {
 	Shards  []string
 	Exact   bool     // otherwise they are those at the time at which the history begins
-	Removed []string // which of them are no longer in the cluster
+	Removed []string // of which of them the set that had the data is no longer in the cluster
+	Members [][]byte // since then: entries of config.placementHistory (cluster.Membership)
 }
 
 func (m *GetHistoricalPlacementReply) fields(c *codec) {
@@ -211,6 +210,7 @@ func (m *GetHistoricalPlacementReply) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 	c.flag("isExact", false, &m.Exact)
 	c.strs("removed", optional, &m.Removed)
+	c.docs("members", optional, &m.Members)
 }
 
 // AllowMigrations allows or forbids migrations of a collection for an administrator.

@@ -13,7 +13,7 @@ func TestMatching(t *testing.T) {
 	follow(t, func(t *testing.T, f *fakeSet, s *Handle) {
 		how := MatchNothing
 		ms := NewMonitors(f, DefaultTiming)
-		ms.mu.sets["rs"] = &followed{Set: s.Set}
+		ms.mu.sets["rs"] = []*followed{{Set: s.Set}}
 		ms.Match(func() Matching { return how })
 		load := map[string]wire.HostLoad{"a:1": {Open: 7, InUse: 2}, "b:1": {Open: 9, InUse: 5}}
 		check := func(want map[string]int) {

@@ -10,7 +10,8 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// Monitors are the replica sets that a process monitors, one Set per name for any number of users.
+// Monitors are the replica sets that a process monitors, one Set for any number of users. Two sets have the same name while one of them takes the other's place in a cluster: they
+// have no member in common.
 type Monitors struct {
 	net      Network
 	times    atomic.Pointer[Timing]
@@ -19,7 +20,7 @@ type Monitors struct {
 
 	mu struct {
 		sync.Mutex
-		sets   map[string]*followed
+		sets   map[string][]*followed // by name
 		closed bool
 	}
 }
@@ -27,13 +28,25 @@ type Monitors struct {
 type followed struct {
 	*Set
 	handles int
+	seeds   []string // the addresses by which it was dialled: members may list themselves under others
+}
+
+// has reports whether one of some hosts is a member of the set, as far as is known, or an address at which it is looked for.
+func (f *followed) has(hosts []string) bool {
+	t := f.topo.Load()
+	for _, h := range hosts {
+		if slices.Contains(t.hosts, h) || slices.Contains(f.seeds, h) || t.server(h) != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // NewMonitors returns monitors that reach members through net.
 func NewMonitors(net Network, timing Timing) *Monitors {
 	ms := &Monitors{net: net}
 	ms.times.Store(&timing)
-	ms.mu.sets = make(map[string]*followed)
+	ms.mu.sets = make(map[string][]*followed)
 	return ms
 }
 
@@ -75,7 +88,7 @@ type Handle struct {
 // Close releases the set. A running call may fail.
 func (h *Handle) Close() { h.close() }
 
-// Dial returns a set by name and begins to monitor it, starting with hosts. A standalone server has no name and
+// Dial returns a set by its name and one of its members, and begins to monitor it, starting with hosts. A standalone server has no name and
 // is identified by its address.
 func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	if len(hosts) == 0 {
@@ -90,12 +103,22 @@ func (ms *Monitors) Dial(name string, hosts []string) (*Handle, error) {
 	if ms.mu.closed {
 		return nil, errClosed
 	}
-	f := ms.mu.sets[key]
+	var f *followed
+	for _, o := range ms.mu.sets[key] {
+		if o.has(hosts) {
+			f = o
+			f.Seed(hosts)
+			break
+		}
+	}
 	if f == nil {
 		f = &followed{Set: newSet(name, hosts, ms.net, &ms.times, ms.notify)}
-		ms.mu.sets[key] = f
-	} else {
-		f.Seed(hosts)
+		ms.mu.sets[key] = append(ms.mu.sets[key], f)
+	}
+	for _, h := range hosts {
+		if !slices.Contains(f.seeds, h) {
+			f.seeds = append(f.seeds, h)
+		}
 	}
 	f.handles++
 	var once sync.Once
@@ -106,8 +129,11 @@ func (ms *Monitors) release(key string, f *followed) {
 	ms.mu.Lock()
 	f.handles--
 	last := f.handles == 0
-	if last && ms.mu.sets[key] == f {
-		delete(ms.mu.sets, key)
+	if last {
+		ms.mu.sets[key] = slices.DeleteFunc(ms.mu.sets[key], func(o *followed) bool { return o == f })
+		if len(ms.mu.sets[key]) == 0 {
+			delete(ms.mu.sets, key)
+		}
 	}
 	ms.mu.Unlock()
 	if last {
@@ -120,8 +146,10 @@ func (ms *Monitors) Sets() []*Set {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	out := make([]*Set, 0, len(ms.mu.sets))
-	for _, f := range ms.mu.sets {
-		out = append(out, f.Set)
+	for _, named := range ms.mu.sets {
+		for _, f := range named {
+			out = append(out, f.Set)
+		}
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
 	return out
@@ -142,9 +170,11 @@ func (ms *Monitors) Close() {
 	ms.mu.Lock()
 	ms.mu.closed = true
 	sets := ms.mu.sets
-	ms.mu.sets = map[string]*followed{}
+	ms.mu.sets = map[string][]*followed{}
 	ms.mu.Unlock()
-	for _, f := range sets {
-		f.Set.close()
+	for _, named := range sets {
+		for _, f := range named {
+			f.Set.close()
+		}
 	}
 }

@@ -543,6 +543,42 @@ func TestStalePrimaryIsNotBelieved(t *testing.T) {
 	})
 }
 
+// Two sets have the same name: each is dialled by its own members, under whatever address it lists them. The one that was dialled first used to be returned for both.
+func TestSetsOfOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeSet("a:1", "b:1")
+		f.members["a:1"].hosts, f.members["b:1"].hosts = []string{"a:1"}, []string{"b:1"}
+		f.members["b:1"].kind = Primary
+		ms := NewMonitors(f, DefaultTiming)
+		defer ms.Close()
+		dial := func(host string) *Handle {
+			h, err := ms.Dial("rs", []string{host})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			if p := h.Topology().Primary(); p == nil || p.Host != host {
+				t.Errorf("the primary of the set of %s is %v", host, p)
+			}
+			return h
+		}
+		a, b := dial("a:1"), dial("b:1")
+		if again := dial("a:1"); again.Set != a.Set || len(ms.Sets()) != 2 {
+			t.Errorf("the set is monitored twice: %d sets", len(ms.Sets()))
+		} else {
+			again.Close()
+		}
+		a.Close()
+		if sets := ms.Sets(); len(sets) != 1 || sets[0] != b.Set {
+			t.Errorf("%d sets are left", len(sets))
+		}
+		b.Close()
+		if len(ms.Sets()) != 0 {
+			t.Error("a released set stays")
+		}
+	})
+}
+
 // Dialing a set and receiving news of its members do not block each other.
 func TestDialWhileMembersChange(t *testing.T) {
 	f := newFakeSet("a:1", "b:1")
