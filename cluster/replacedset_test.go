@@ -9,12 +9,12 @@ import (
 )
 
 // A node that has not seen that a shard was removed finds another set of the same set name under the shard's name: it no longer uses its peer of the former set, which follows the members of
-// that. It used to, and wrote to the removed set. A set whose members change one after the other keeps its peer.
+// that. It used to, and wrote to the removed set. A set whose members change keeps its peer, also if another shard was removed meanwhile, which may change the topology time.
 func TestRegistryFindsASetOfTheSameName(t *testing.T) {
 	t.Parallel()
-	host := ""
+	host, topology := "", uint64(0)
 	config := LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
-		shard := value.Doc(value.F("_id", value.NewString("a")), value.F("host", value.NewString(host)))
+		shard := value.Doc(value.F("_id", value.NewString("a")), value.F("host", value.NewString(host)), value.F("topologyTime", value.NewTimestampU64(topology)))
 		cursor := value.Doc(value.F("firstBatch", value.NewArray(value.ArrayOf(value.NewDocument(shard)))), value.F("id", value.NewInt64(0)), value.F("ns", value.NewString("config.shards")))
 		return append(dst, value.Doc(value.F("cursor", value.NewDocument(cursor)), value.F("ok", value.NewDouble(1)))...), nil
 	})
@@ -24,10 +24,11 @@ func TestRegistryFindsASetOfTheSameName(t *testing.T) {
 		return LocalPeer(nil), nil
 	})
 	for _, x := range []struct {
-		host   string
-		dialed int
-	}{{"s/h1:1,h2:1", 1}, {"s/h2:1,h3:1", 1}, {"s/h3:1", 1}, {"s/h4:1", 2}, {"other/h4:1", 3}} {
-		host = x.host
+		host     string
+		topology uint64
+		dialed   int
+	}{{"s/h1:1,h2:1", 1, 1}, {"s/h2:1,h3:1", 1, 1}, {"s/h3:1", 1, 1}, {"s/h3:1,h4:1", 2, 1}, {"s/h5:1", 3, 2}, {"s/h6:1", 3, 2}, {"other/h6:1", 4, 3}, {"other/h7:1", 5, 4}} {
+		host, topology = x.host, x.topology
 		if err := r.Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
