@@ -1,7 +1,9 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -57,4 +59,39 @@ func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
 			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 		})
 	}
+}
+
+// While the copies of a new sharded collection are made, one shard is frozen, and another, which has its empty copy already, is replaced by a set that has none. The other set gets a copy before
+// it gets chunks: it got the chunks of the former one, and no collection.
+func TestShardIsReplacedBesideAFrozenOne(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3)
+	frozen := c.interposed("shard2")
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	reached, release := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(reached) })
+	frozen.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name == "_shardsvrCreateCollectionParticipant" {
+			once()
+			<-release
+		}
+		return call()
+	})
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw("admin", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`) }()
+	<-reached
+	c.removeEmptyShard("shard1")
+	c.addedAgain("shard1", "shardx")
+	close(release)
+	select {
+	case m := <-answer:
+		if m["ok"] != 1.0 {
+			t.Errorf("shardCollection: %v", m)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no answer")
+	}
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	c.insertKeys("hashed", 1, 50)
+	c.expect(c.run("db", `{"count": "hashed"}`)["n"], `50`)
 }
