@@ -9,6 +9,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -65,21 +67,30 @@ func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
 // it gets chunks: it got the chunks of the former one, and no collection.
 func TestShardIsReplacedBesideAFrozenOne(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, 3)
-	frozen := c.interposed("shard2")
-	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	reached, release := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(reached) })
-	frozen.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
-		if name == "_shardsvrCreateCollectionParticipant" {
-			once()
-			<-release
+	c := newHookedCluster(t, 3, clusterHooks{peer: func(set string, s *shardnode.Server) cluster.Peer {
+		if set != "shard2" {
+			return s.Peer()
 		}
-		return call()
-	})
+		w := &interposedPeer{Peer: s.Peer()}
+		w.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+			if name == "_shardsvrCreateCollectionParticipant" {
+				once()
+				<-release
+			}
+			return call()
+		})
+		return w
+	}})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	answer := make(chan bson.M, 1)
 	go func() { answer <- c.raw("admin", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`) }()
-	<-reached
+	select {
+	case <-reached:
+	case m := <-answer:
+		t.Fatalf("shard2 is not asked: %v", m)
+	}
 	c.removeEmptyShard("shard1")
 	c.addedAgain("shard1", "shardx")
 	close(release)
