@@ -3,6 +3,7 @@ package configsvr
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -31,6 +32,8 @@ type shardJob struct {
 	epoch    cluster.Epoch
 	section  *[16]byte // of the run that creates the collection on other shards; nil for none
 	placed   bool      // the collection has an entry, and its only chunk is on db.Primary
+
+	entries map[string]uint64 // the topologyTimes that the entries of the shards with copies had before the copies were made
 }
 
 // runCommitShardCollection makes a collection that is complete on its database's primary shard a sharded one, for the run of a DDL
@@ -82,7 +85,8 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	return dst, j.place(op)
 }
 
-// place lays the chunks out and writes them, again if one of the shards is removed before they are written. Such a shard may keep an empty copy of the collection.
+// place lays the chunks out and writes them, again if one of the shards is removed before they are written, and perhaps another set added under its name. The removed shard may keep an empty
+// copy of the collection.
 func (j *shardJob) place(ctx context.Context) error {
 	for {
 		var err error
@@ -94,11 +98,15 @@ func (j *shardJob) place(ctx context.Context) error {
 			return err
 		}
 		err = j.write(ctx, chunks)
-		if mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+		var changed entryChanged
+		if !errors.As(err, &changed) && mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
 			return err
 		}
 		if err := j.m.registry.Reload(ctx); err != nil {
 			return err
+		}
+		if changed.error != nil {
+			continue
 		}
 		all, lerr := j.m.registry.All(ctx)
 		if lerr != nil {
@@ -166,6 +174,9 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 		docs[i] = chunkDoc(cluster.NewObjectID(), j.uuid, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
 		v = v.IncMinor()
 	}
+	if err := j.noteEntries(ctx); err != nil {
+		return err
+	}
 	if err := j.makeOnOthers(ctx, owners); err != nil {
 		return err
 	}
@@ -194,7 +205,7 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 	on := slices.Sorted(maps.Keys(owners))
 	for len(chunks) > 0 {
 		n := min(len(chunks), 1000)
-		if err := m.place(ctx, on, func([]*cluster.Shard) error { return m.insert(ctx, "chunks", chunks[:n]...) }); err != nil {
+		if err := j.placeOn(ctx, on, func() error { return m.insert(ctx, "chunks", chunks[:n]...) }); err != nil {
 			return err
 		}
 		chunks = chunks[n:]
@@ -209,7 +220,19 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 		return err
 	}
 	w := &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{entry.Doc()}}, Zones: zones}
-	return m.place(ctx, on, func([]*cluster.Shard) error { return m.writePlaced(ctx, w, j.placing(owners)) })
+	return j.placeOn(ctx, on, func() error { return m.writePlaced(ctx, w, j.placing(owners)) })
+}
+
+// placeOn runs a write that places chunks on shards, whose entries must still be those of the sets that have copies of the collection.
+func (j *shardJob) placeOn(ctx context.Context, ids []string, write func() error) error {
+	return j.m.place(ctx, ids, func(on []*cluster.Shard) error {
+		for _, s := range on {
+			if err := sameEntry(s, j.entries[s.ID]); err != nil {
+				return err
+			}
+		}
+		return write()
+	})
 }
 
 // placing returns the placement that the collection gets.
@@ -240,7 +263,7 @@ func (j *shardJob) replace(ctx context.Context, chunks []value.Value, entry valu
 	for _, c := range chunks {
 		w.Changes.Put = append(w.Changes.Put, c.Doc())
 	}
-	return m.place(ctx, slices.Sorted(maps.Keys(owners)), func([]*cluster.Shard) error { return m.writePlaced(ctx, w, j.placing(owners)) })
+	return j.placeOn(ctx, slices.Sorted(maps.Keys(owners)), func() error { return m.writePlaced(ctx, w, j.placing(owners)) })
 }
 
 func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
@@ -259,6 +282,21 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 		f = append(f, fld("unsplittable", value.NewBool(true)))
 	}
 	return doc(f...)
+}
+
+// noteEntries notes the times of the other shards' entries. The registry is loaded after them: what is sent from then on goes to the sets of these entries, or of later ones.
+func (j *shardJob) noteEntries(ctx context.Context) error {
+	listed, err := j.m.listedShards(ctx)
+	if err != nil {
+		return err
+	}
+	j.entries = make(map[string]uint64, len(listed))
+	for _, s := range listed {
+		if s.ID != j.db.Primary {
+			j.entries[s.ID] = s.Topology
+		}
+	}
+	return j.m.registry.Reload(ctx)
 }
 
 // makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks.

@@ -146,8 +146,13 @@ func sameEntry(s *cluster.Shard, topology uint64) error {
 	if topology == 0 || s.Topology == topology {
 		return nil
 	}
-	return mongoerr.Newf(mongoerr.IllegalOperation, "the list of shards has changed, and shard %s may be another set than the one that the data was sent to", s.ID)
+	return entryChanged{mongoerr.Newf(mongoerr.IllegalOperation, "the list of shards has changed, and shard %s may be another set than the one that the data was sent to", s.ID)}
 }
+
+// entryChanged is the error of sameEntry.
+type entryChanged struct{ error }
+
+func (e entryChanged) Unwrap() error { return e.error }
 
 // listedShards reads the list of shards from the store. Invalid entries are omitted, as in the registry.
 func (m *Manager) listedShards(ctx context.Context) (all []*cluster.Shard, err error) {

@@ -33,6 +33,7 @@ type Manager struct {
 	balancer     *balancer
 	defragmenter *defragmenter
 	sizes        sizeCache
+	silent       silentShards
 	members      membership
 
 	resharding reshardings
@@ -120,6 +121,7 @@ var configIndexes = []index{
 // Init creates the config database: indexes, version document, the rules of the settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
 	m.tables.Clear()
+	m.silent.clear()
 	for _, ix := range configIndexes {
 		var keys []value.Field
 		name := ""

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -491,6 +493,7 @@ func (m *Manager) startDraining(ctx context.Context, id string) error {
 	}
 	err = m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{value.Doc(withField(s.Doc, "draining", value.NewBool(true))...)}}})
 	if err == nil {
+		m.silent.note(id, true, m.now())
 		m.balancer.soon()
 	}
 	return err
@@ -542,18 +545,59 @@ func (m *Manager) unfinished(ctx context.Context, id string) ([]value.Field, err
 	return nil, nil
 }
 
+// silentFor is for how long a draining shard must not have answered before it is removed all the same.
+const silentFor = time.Minute
+
+// silentShards knows since when draining shards that were asked have not answered. Another primary begins anew.
+type silentShards struct {
+	mu    sync.Mutex
+	since map[string]time.Time
+}
+
+// note records whether a shard has answered, and returns for how long it has not.
+func (s *silentShards) note(id string, answered bool, now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if answered {
+		delete(s.since, id)
+		return 0
+	}
+	if s.since == nil {
+		s.since = make(map[string]time.Time)
+	}
+	if s.since[id].IsZero() {
+		s.since[id] = now
+	}
+	return now.Sub(s.since[id])
+}
+
+func (s *silentShards) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.since)
+}
+
 // awaitDecisions returns the reply to the removal of a shard that coordinates a transaction whose decision not all participants have executed; nil for one that does not. A participant that has
-// not, and no longer finds the shard, aborts. A shard that does not answer may have failed for good, and is removed.
+// not, and no longer finds the shard, aborts. A shard that does not answer may elect a primary that knows of such a transaction; one that has not answered for silentFor has failed for good, and
+// is removed.
+//
+// Invariant: a shard that owned nothing before it was asked begins no commit as coordinator afterwards. A coordinator's shard has written in the transaction, which keeps what it has written to
+// on the shard, by its locks, until it is over, and the coordinator's document is stored before it is.
 func (m *Manager) awaitDecisions(ctx context.Context, id string) ([]value.Field, error) {
 	s, err := m.registry.Shard(ctx, id)
 	if err != nil || id == cluster.ConfigShardID {
 		return nil, nil
 	}
+	asked := m.now()
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	docs, err := cluster.FindLinearizable(bounded, s.Peer, cluster.Find{NS: "config.transaction_coordinators", Limit: 1})
-	if err != nil || len(docs) == 0 {
+	if ctx.Err() != nil {
 		return nil, ctx.Err()
+	}
+	silent := m.silent.note(id, err == nil, asked)
+	if err == nil && len(docs) == 0 || silent >= silentFor {
+		return nil, nil
 	}
 	return m.drainReport(ctx, id, "draining ongoing", "ongoing")
 }

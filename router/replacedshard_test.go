@@ -1,12 +1,16 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -57,4 +61,73 @@ func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
 			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 		})
 	}
+}
+
+// While the copies of a new sharded collection are made, one shard is frozen, and another, which has its empty copy already, is replaced by a set that has none. The other set gets a copy before
+// it gets chunks: it got the chunks of the former one, and no collection.
+func TestShardIsReplacedBesideAFrozenOne(t *testing.T) {
+	t.Parallel()
+	reached, release := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(reached) })
+	c := newHookedCluster(t, 3, clusterHooks{peer: func(set string, s *shardnode.Server) cluster.Peer {
+		if set != "shard2" {
+			return s.Peer()
+		}
+		w := &interposedPeer{Peer: s.Peer()}
+		w.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+			if name == "_shardsvrCreateCollectionParticipant" {
+				once()
+				<-release
+			}
+			return call()
+		})
+		return w
+	}})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw("admin", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`) }()
+	select {
+	case <-reached:
+	case m := <-answer:
+		t.Fatalf("shard2 is not asked: %v", m)
+	}
+	c.removeEmptyShard("shard1")
+	c.addedAgain("shard1", "shardx")
+	close(release)
+	select {
+	case m := <-answer:
+		if m["ok"] != 1.0 {
+			t.Errorf("shardCollection: %v", m)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no answer")
+	}
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	c.insertKeys("hashed", 1, 50)
+	c.expect(c.run("db", `{"count": "hashed"}`)["n"], `50`)
+}
+
+// A shard joins the cluster between the critical section of a shardCollection and the commit, which gives it chunks. It enters the section then: it was asked for ever to make a copy for a
+// section that it did not hold.
+func TestShardJoinsBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	reached, release := c.hangOn("shard0", hangBeforePhase, "phase", "commit")
+	answer := make(chan bson.M, 1)
+	go func() { answer <- c.raw("admin", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`) }()
+	reached()
+	c.addedAgain("shardx", "shardx")
+	release()
+	select {
+	case m := <-answer:
+		if m["ok"] != 1.0 {
+			t.Errorf("shardCollection: %v", m)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("no answer")
+	}
+	c.insertKeys("hashed", 1, 50)
+	c.expect(c.run("db", `{"count": "hashed"}`)["n"], `50`)
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }

@@ -26,17 +26,13 @@ type sentHistory struct {
 	more  bool
 }
 
-// runFetchSessions returns a part of the history of retryable writes. What it has is durable when it is sent: a statement that is executed again, since a loss of power has taken it
-// back, must not count as executed on the recipient.
-func (m *Manager) runFetchSessions(op *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
+// runFetchSessions returns a part of the history of retryable writes.
+func (m *Manager) runFetchSessions(_ *command.Op, req *msg.ReshardFetchSessions, dst []byte) ([]byte, error) {
 	d, err := m.donating(req.ID)
 	if err != nil {
 		return dst, err
 	}
 	reply, err := d.history(req)
-	if err == nil {
-		err = m.Engine.Sync(op)
-	}
 	if err != nil {
 		return dst, err
 	}

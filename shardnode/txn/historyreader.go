@@ -1,6 +1,7 @@
 package txn
 
 import (
+	"context"
 	"errors"
 	"slices"
 
@@ -19,6 +20,10 @@ import (
 //
 // next returns the next part, of about the given size, and the time up to which entries of the oplog are no longer needed; more is false if that
 // was everything at the moment of the call.
+//
+// Hazard: another shard keeps what it is sent, whatever becomes of this one. A statement that this shard loses with its power would count as executed there, and a client that sends it
+// again would be told that it was. next therefore returns nothing that a crash could undo. A set of several members shows nothing else; one of a single member shows writes before they are
+// synced. Rejected: leaving out what is not durable yet. The last part, read while writes are blocked, has to contain everything.
 func (m *Manager) HistoryOf(of func(e *storage.OplogEntry) (key []byte, ok bool), after storage.Timestamp) (next func(size int) (part [][]byte, upTo storage.Timestamp, more bool, err error)) {
 	r := m.readHistory(of, after)
 	t := &m.retries
@@ -57,6 +62,7 @@ type historyReader struct {
 	at       storage.Timestamp // up to where the oplog has been read
 	ready    [][][]byte        // what has been read and not returned: entries, each preceded by its image
 	size     int               // of ready
+	newest   storage.Timestamp // of the statements in ready and before: the store is synced if it is not durable
 }
 
 const (
@@ -89,6 +95,11 @@ func (r *historyReader) next(size int) (part [][]byte, upTo storage.Timestamp, m
 			return nil, r.at, true, err
 		}
 	}
+	if r.newest > r.m.Engine.Durable() {
+		if err := r.m.Engine.Sync(context.Background()); err != nil {
+			return nil, r.at, true, err
+		}
+	}
 	for n := 0; len(r.ready) > 0 && (n == 0 || n < size); {
 		for _, d := range r.ready[0] {
 			part, n = append(part, d), n+len(d)
@@ -108,10 +119,13 @@ func (r *historyReader) follow(snap *storage.Snapshot, size int) error {
 			return errEnough
 		}
 		n++
+		before := len(r.ready)
 		if err := r.readEntry(snap, e); err != nil {
 			return err
 		}
-		r.at = e.At.TS
+		if r.at = e.At.TS; len(r.ready) > before {
+			r.newest = max(r.newest, r.at)
+		}
 		return nil
 	})
 	if errors.Is(err, errEnough) {
@@ -213,6 +227,7 @@ func (r *historyReader) readSession(snap *storage.Snapshot, s *Session) error {
 	h := s.newest()
 	h.runs = slices.Clone(h.runs)
 	s.mu.Unlock()
+	r.newest = max(r.newest, h.last.TS)
 	wall := wallOf(h.last)
 	switch {
 	case h.empty():
