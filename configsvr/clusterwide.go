@@ -49,6 +49,9 @@ type settingsKeeper struct {
 }
 
 func (m *Manager) keepSettings(ctx context.Context, k *settingsKeeper) {
+	if m.settings.active() {
+		return // the shards have them when it has ended
+	}
 	now, err := m.clusterSettings(ctx)
 	if err != nil {
 		return
