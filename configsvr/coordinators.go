@@ -3,7 +3,6 @@ package configsvr
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -192,8 +191,9 @@ func (r *settingRun) noteAttempt(began time.Time, err error) {
 func (r *settingRun) drive(ctx context.Context) error {
 	failed := r.through(ctx)
 	if ctx.Err() == nil {
-		err := r.retry(ctx, func() error { return r.m.remove(ctx, coordinatorDocs, doc(fld("_id", str(r.kind)))) })
-		failed = errors.Join(failed, err)
+		if err := r.retry(ctx, func() error { return r.m.remove(ctx, coordinatorDocs, doc(fld("_id", str(r.kind)))) }); failed == nil {
+			failed = err
+		}
 	}
 	if ctx.Err() != nil {
 		return errNotPrimary
