@@ -86,7 +86,7 @@ func TestSettingsGoOnWithTheNextConfigPrimary(t *testing.T) {
 					t.Errorf("another command is answered %v", m)
 				}
 				c.depose()
-				if m := <-first; m["code"] != int32(mongoerr.InterruptedDueToReplStateChange) {
+				if m := <-first; m["code"] != int32(mongoerr.HostUnreachable) { // as routers report a lost primary
 					t.Errorf("the client of the former primary is answered %v", m)
 				}
 				c.reshardings()
