@@ -111,7 +111,7 @@ func createsOther(cmd []byte) bool {
 // ofCatalog reports whether a collection is part of the sharding catalog, without which the cluster cannot go on.
 func ofCatalog(ns string) bool {
 	switch ns {
-	case "config.chunks", "config.collections", "config.databases", "config.placementHistory", "config.reshardingOperations", "config.shards", "config.tags", "config.version":
+	case "config.chunks", "config.collections", "config.databases", "config.placementHistory", "config.reshardingOperations", "config.sharding_configsvr_coordinators", "config.shards", "config.tags", "config.version":
 		return true
 	}
 	return false

@@ -13,10 +13,8 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 )
 
-// Settings of the whole cluster (setClusterParameter, setUserWriteBlockMode, setFeatureCompatibilityVersion) are stored by the config server first, and then
-// by each shard, at the router's request. A router that ends in between leaves some shards with the former setting. The config server's settings
-// are the cluster's: its primary compares them with the shards' after its step-up and whenever its own settings or the list of shards have changed, and makes
-// shards that differ store them.
+// The config server's settings are the cluster's, and are coordinated (coordinators.go). A shard that was restored from old files, or whose parameters a router has sent (setQuerySettings)
+// and has ended meanwhile, has others: the primary compares its settings with the shards' after its step-up and whenever its own settings or the list of shards have changed, and makes shards that differ store them.
 
 // settingsPoll is the interval at which the primary checks whether its settings have changed. It acts on a change that it has seen twice: until then a
 // router may still be sending it. A setting that changes and changes back within the interval looks unchanged, although a router may have ended before the
@@ -49,6 +47,9 @@ type settingsKeeper struct {
 }
 
 func (m *Manager) keepSettings(ctx context.Context, k *settingsKeeper) {
+	if m.settings.active() {
+		return // the shards have them when it has ended
+	}
 	now, err := m.clusterSettings(ctx)
 	if err != nil {
 		return

@@ -22,6 +22,8 @@ type Manager struct {
 
 	Params *cluster.Params     // the node's; set before it runs
 	Points *cluster.FailPoints // the node's, too; nil for none
+	// Patience is the time for which a client waits for shards that cannot be reached.
+	Patience time.Duration
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
 	decisions
@@ -37,11 +39,12 @@ type Manager struct {
 	members      membership
 
 	resharding reshardings
+	settings   settingRuns
 }
 
 // New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, Patience: clientPatience, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.changes, m.members.wake = make(map[string]memberChange), make(chan struct{}, 1)
 	return m

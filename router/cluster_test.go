@@ -49,6 +49,8 @@ type testCluster struct {
 	disk   *syncs                                                        // what the durable commits of all nodes wait for
 	mongos func(*cluster.VectorClock) (*command.Service, *router.Router) // creates one more router
 	hooks  clusterHooks
+	term   int64                        // of the config server's primary
+	depose func()                       // ends it
 	ends   map[*shardnode.Server]func() // end servers before the test does
 }
 
@@ -204,8 +206,10 @@ func (c *testCluster) manage(conf *shardnode.Server) {
 		own = c.hooks.own(own)
 	}
 	c.config = configsvr.New(own, c.registry("config"), c.clock, func() string { return "config:27019" })
-	c.config.Params = c.params["config"]
+	c.config.Params, c.config.Points = c.params["config"], c.points["config"]
+	c.config.Patience = time.Hour
 	c.config.Register(conf.Service)
+	conf.CoordinateSettings(c.config.Coordinate)
 	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))
 	if err := c.config.Init(context.Background()); err != nil {
 		c.t.Fatal(err)
@@ -216,7 +220,8 @@ func (c *testCluster) manage(conf *shardnode.Server) {
 // reshardings has the config server coordinate reshardings until the test ends.
 func (c *testCluster) reshardings() {
 	c.t.Helper()
-	c.drives(c.config, 1)
+	c.term++
+	c.depose = c.drives(c.config, c.term)
 }
 
 // through returns the same cluster through another router, whose cache is empty.

@@ -95,8 +95,8 @@ func (r *Router) getClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	return dst, err
 }
 
-// setClusterParameter implements the command: the config server stores the parameter, and then the shards store the same value with
-// the same time. A shard that is not reached asks the config server for it later; the client gets the error.
+// setClusterParameter implements the command: the config server stores the parameter, and has the shards store the same value with the same time. The router
+// reads it at once.
 func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error) {
 	it := value.Walk(op.Req.Cmd.Doc())
 	name, _, ok := it.Next()
@@ -107,7 +107,8 @@ func (r *Router) setClusterParameter(op *command.Op, dst []byte) ([]byte, error)
 	if err != nil {
 		return dst, err
 	}
-	return dst, r.sendParameter(op, string(name))
+	_, err = r.loadClusterParams(op)
+	return dst, err
 }
 
 // setAuditConfig implements the command. Each node checks whether its own audit log can be configured.

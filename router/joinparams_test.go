@@ -80,11 +80,15 @@ func TestShardThatWasAwayGetsParameters(t *testing.T) {
 	set(11, 0)
 	first := get(c.confP)
 	away.Store(true)
-	set(22, mongoerr.Interrupted)
+	waits := c.later("admin", `{"setClusterParameter": {"changeStreamOptions": {"preAndPostImages": {"expireAfterSeconds": 22}}}}`)
+	c.until("the others have it", func() bool { return get(c.confP) != first && get(c.shards["shard0"]) == get(c.confP) })
 	if got := get(c.shards["shard1"]); got != first || get(c.shards["shard0"]) != get(c.confP) {
 		t.Errorf("shard1 has %s, shard0 %s, the config server %s", got, get(c.shards["shard0"]), get(c.confP))
 	}
 	away.Store(false)
+	if m := <-waits; m["ok"] != 1.0 {
+		t.Errorf("answered %v when the shard is back", m)
+	}
 	c.until("shard1 has what the config server has", func() bool { return get(c.shards["shard1"]) == get(c.confP) })
 	late := c.admin(c.confP, bson.D{{Key: "getClusterParameter", Value: "changeStreamOptions"}, {Key: "$db", Value: "admin"}})["clusterParameters"].(bson.A)[0]
 	set(33, 0)

@@ -113,10 +113,16 @@ func (c *testCluster) drives(m *configsvr.Manager, term int64) (depose func()) {
 	if err := m.LoadReshardings(ctx, term); err != nil {
 		c.t.Fatal(err)
 	}
+	if err := m.LoadCoordinators(ctx, term); err != nil {
+		c.t.Fatal(err)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
+		var both sync.WaitGroup
+		both.Go(func() { m.RunCoordinators(ctx) })
 		m.RunReshardings(ctx)
+		both.Wait()
 	}()
 	c.t.Cleanup(func() {
 		end()

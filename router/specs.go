@@ -120,8 +120,8 @@ func (r *Router) ddlSpecs() []command.Spec {
 		relayed("removeQuerySettings", command.None, r.changeQuerySettings),
 		relayed("getDefaultRWConcern", command.None, r.toConfig),
 		relayed("setDefaultRWConcern", command.None, r.everywhere),
-		relayed("setFeatureCompatibilityVersion", command.None, r.everywhere),
-		relayed("setUserWriteBlockMode", command.None, r.everywhere),
+		relayed("setFeatureCompatibilityVersion", command.None, r.toConfig),
+		relayed("setUserWriteBlockMode", command.None, r.toConfig),
 		onColl("setIndexCommitQuorum", command.None, r.toOwnersFirst),
 		{
 			Name: "checkMetadataConsistency", Roles: command.Router, ArgTypes: command.TAny,

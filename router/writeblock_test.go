@@ -75,6 +75,7 @@ func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); c.config.RunSettings(ctx) }()
 	defer func() { end(); <-ended }()
+	own := c.conf.OwnPeer()
 	set := func(p cluster.Peer, cmd bson.D) { c.admin(p, append(cmd, bson.E{Key: "$db", Value: "admin"})) }
 	everywhere := func(what string, has func(p cluster.Peer) bool) {
 		t.Helper()
@@ -92,12 +93,12 @@ func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 	}
 	blocked := func(p cluster.Peer) bool { return doc(p, "config", "user_writes_critical_sections") != nil }
 	for _, reason := range []string{"Unspecified", "DiskUseThresholdExceeded"} {
-		set(c.confP, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: true}, {Key: "reason", Value: reason}})
+		set(own, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: true}, {Key: "reason", Value: reason}})
 		everywhere("users' writes blocked", blocked)
 		if m := c.raw("db", `{"insert": "plain", "documents": [{"_id": 2}]}`); !strings.Contains(show(m), "User writes blocked") {
 			t.Errorf("an insert: %v", m)
 		}
-		set(c.confP, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: false}, {Key: "reason", Value: reason}})
+		set(own, bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: false}, {Key: "reason", Value: reason}})
 		everywhere("users' writes let through", func(p cluster.Peer) bool { return !blocked(p) })
 	}
 	has := func(version string) func(p cluster.Peer) bool {
@@ -107,11 +108,11 @@ func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 		}
 	}
 	for _, version := range []string{"8.0", "8.2"} {
-		set(c.confP, bson.D{{Key: "setFeatureCompatibilityVersion", Value: version}, {Key: "confirm", Value: true}})
+		set(own, bson.D{{Key: "setFeatureCompatibilityVersion", Value: version}, {Key: "confirm", Value: true}})
 		everywhere("version "+version, has(version))
 	}
 	for _, n := range []int{1234, 4321} {
-		set(c.confP, bson.D{{Key: "setClusterParameter", Value: bson.D{{Key: "defaultMaxTimeMS", Value: bson.D{{Key: "readOperations", Value: n}}}}}})
+		set(own, bson.D{{Key: "setClusterParameter", Value: bson.D{{Key: "defaultMaxTimeMS", Value: bson.D{{Key: "readOperations", Value: n}}}}}})
 		everywhere("its parameter", func(p cluster.Peer) bool {
 			return strings.Contains(show(doc(p, "config", "clusterParameters")), fmt.Sprint(n))
 		})

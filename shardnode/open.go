@@ -13,6 +13,7 @@ import (
 
 	"github.com/shoaldb/shoal/auth/oidc"
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
@@ -350,6 +351,11 @@ func (n *Node) killSessionCursors(f func(cluster.LogicalSessionID) bool) (killed
 		id, err := cluster.ParseLSID(c.lsid, cluster.NoUser)
 		return err == nil && f(id)
 	})
+}
+
+// CoordinateSettings has the config server's settings set on the whole cluster (settings.Config).
+func (s *Server) CoordinateSettings(by func(op *command.Op, setting msg.Message) error) {
+	s.Node.settings.Coordinate = by
 }
 
 // ClusterParameters returns the values of all cluster parameters, by name.

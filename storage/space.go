@@ -122,7 +122,7 @@ func ownState(ns string) bool {
 		return false
 	}
 	switch coll {
-	case "collections", "chunks", "databases", "shards", "tags", "placementHistory", "settings", "version", "changelog", "actionlog", "mongos", "reshardingOperations", "reshardingUntoldShards", "clusterParameters", "queryAnalyzers",
+	case "collections", "chunks", "databases", "shards", "tags", "placementHistory", "settings", "version", "changelog", "actionlog", "mongos", "reshardingOperations", "reshardingUntoldShards", "sharding_configsvr_coordinators", "clusterParameters", "queryAnalyzers",
 		"user_writes_critical_sections", "collection_critical_sections", "rangeDeletions", "migrationCoordinators", "migrationRecipients", "movePrimaryRecipients", "transaction_coordinators",
 		"system.sharding_ddl_coordinators", "system.sharding_ddl_outcomes", "system.droppedCollections":
 		return true

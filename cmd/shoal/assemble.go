@@ -350,6 +350,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Params, manager.Points = s.Node.Params, s.Node.Points
 	manager.Register(s.Service)
+	s.CoordinateSettings(manager.Coordinate)
 	s.KeepSessionsIn(manager.Sessions(s.Base.Sessions.Timeout(), s.RefreshOnPrimary))
 	clock.FromConfigServer(s.MajorityTime)
 	d.monitors.OnMove(manager.SetMoved)
@@ -370,6 +371,13 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	err = s.Node.Services.Add(replication.Service{
 		Name: "ReshardingCoordinatorService", Vital: true, StepUp: manager.LoadReshardings,
 		Run: func(ctx context.Context, _ int64) { manager.RunReshardings(ctx) },
+	})
+	if err != nil {
+		return err
+	}
+	err = s.Node.Services.Add(replication.Service{
+		Name: "ConfigsvrCoordinatorService", Vital: true, StepUp: manager.LoadCoordinators,
+		Run: func(ctx context.Context, _ int64) { manager.RunCoordinators(ctx) },
 	})
 	if err != nil {
 		return err

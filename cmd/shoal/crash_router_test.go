@@ -231,27 +231,27 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 		},
 		{
 			name: "setUserWriteBlockMode", db: "admin", command: d("setUserWriteBlockMode", 1, "global", true), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"),
-			check: blocked(1), steps: beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), undone: blocked(0),
+			check: blocked(1), steps: append(beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "storeOnConfigServer", "storeOnShards")...), undone: blocked(0),
 		},
 		{
 			name: "setUserWriteBlockMode, off", db: "admin", command: d("setUserWriteBlockMode", 1, "global", false), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"), check: blocked(0),
-			before: []bson.D{d("setUserWriteBlockMode", 1, "global", true)}, steps: beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), undone: blocked(1),
+			before: []bson.D{d("setUserWriteBlockMode", 1, "global", true)}, steps: append(beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "storeOnConfigServer", "storeOnShards")...), undone: blocked(1),
 		},
 		{
 			name: "setClusterParameter", db: "admin", command: d("setClusterParameter", d("changeStreamOptions", d("preAndPostImages", d("expireAfterSeconds", 77)))),
 			hold: beforeCommand(onOtherShard, "_shardsvrSetClusterParameter"), check: setting(d("getClusterParameter", "changeStreamOptions"), `"77"`),
 			before: []bson.D{d("setClusterParameter", d("changeStreamOptions", d("preAndPostImages", d("expireAfterSeconds", 55))))},
-			steps:  beforeNodes("setClusterParameter", "_shardsvrSetClusterParameter"), undone: setting(d("getClusterParameter", "changeStreamOptions"), `"55"`),
+			steps:  append(beforeNodes("setClusterParameter", "_shardsvrSetClusterParameter"), atSteps("setClusterParameter", "storeOnConfigServer", "storeOnShards")...), undone: setting(d("getClusterParameter", "changeStreamOptions"), `"55"`),
 		},
 		{
 			name: "setFeatureCompatibilityVersion", db: "admin", command: d("setFeatureCompatibilityVersion", "8.0", "confirm", true), hold: beforeCommand(onOtherShard, "setFeatureCompatibilityVersion"),
 			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.0"`), undone: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.2"`),
-			before: []bson.D{d("setFeatureCompatibilityVersion", "8.2", "confirm", true)}, steps: beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"),
+			before: []bson.D{d("setFeatureCompatibilityVersion", "8.2", "confirm", true)}, steps: append(beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"), atSteps("setFeatureCompatibilityVersion", "storeOnConfigServer", "storeOnShards")...),
 		},
 		{
 			name: "setFeatureCompatibilityVersion, back", db: "admin", command: d("setFeatureCompatibilityVersion", "8.2", "confirm", true), hold: beforeCommand(onOtherShard, "setFeatureCompatibilityVersion"),
 			check: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.2"`), undone: setting(d("getParameter", 1, "featureCompatibilityVersion", 1), `"8.0"`),
-			before: []bson.D{d("setFeatureCompatibilityVersion", "8.0", "confirm", true)}, steps: beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"),
+			before: []bson.D{d("setFeatureCompatibilityVersion", "8.0", "confirm", true)}, steps: append(beforeNodes("setFeatureCompatibilityVersion", "setFeatureCompatibilityVersion"), atSteps("setFeatureCompatibilityVersion", "storeOnConfigServer", "storeOnShards")...),
 		},
 		{
 			name: "configureQueryAnalyzer", db: "admin", command: d("configureQueryAnalyzer", "crash.c", "mode", "full", "samplesPerSecond", 7), hold: beforeCommand(onConfigServer, "findAndModify"),
@@ -355,7 +355,9 @@ func (k *lostRouterDDL) awaitEnd(ctx context.Context, c *shardedCluster) {
 			awaitNone(c.t, ctx, coll+" after "+k.name, rs.lead().direct.Database("config").Collection(coll))
 		}
 	}
-	awaitNone(c.t, ctx, "reshardingOperations after "+k.name, c.config.lead().direct.Database("config").Collection("reshardingOperations"))
+	for _, coll := range []string{"reshardingOperations", "sharding_configsvr_coordinators"} {
+		awaitNone(c.t, ctx, coll+" after "+k.name, c.config.lead().direct.Database("config").Collection(coll))
+	}
 }
 
 // set sets the fail point.

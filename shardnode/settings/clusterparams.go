@@ -202,6 +202,11 @@ func (st *Settings) runSetClusterParameter(op *command.Op, dst []byte) ([]byte, 
 	if err != nil {
 		return dst, err
 	}
+	if name != command.AuditConfig { // each node checks that one by itself
+		if is, err := st.coordinated(op, &msg.SetOneParameter{Param: value.Doc(value.F(name, value.NewDocument(doc)))}); is {
+			return dst, err
+		}
+	}
 	return dst, st.storeClusterParam(op, name, doc)
 }
 

@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -33,6 +34,9 @@ func (st *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	if !op.Bool("confirm") {
 		return dst, mongoerr.Newf(7369100, "Once you have changed the feature compatibility version, going back may need the help of support. Set 'confirm: true' to run {setFeatureCompatibilityVersion: '%s'} all the same.", want)
+	}
+	if is, err := st.coordinated(op, &msg.SetFeatureVersion{Version: want, Confirm: true}); is {
+		return dst, err
 	}
 	cur := value.Lookup(st.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
 	if cur.Str() == want {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
@@ -24,6 +25,8 @@ type Config struct {
 	Lone func() bool
 	// IsShard reports whether the node is part of a shard of a cluster.
 	IsShard func() bool
+	// Coordinate has the whole cluster store a setting that a client has sent to the config server; nil on other nodes. It sends this node's part back as the node's own command.
+	Coordinate func(op *command.Op, setting msg.Message) error
 }
 
 // Settings holds the settings of one node.
@@ -97,6 +100,18 @@ func (st *Settings) ClusterParameter(name string) []byte { return st.cluster.get
 
 // AppendConcerns appends the default concerns as getDefaultRWConcern returns them.
 func (st *Settings) AppendConcerns(dst []byte) []byte { return st.rw.append(dst) }
+
+// coordinated reports whether a command concerns the whole cluster, and is not the node's own part of it. It has been carried out then, if err is nil.
+func (st *Settings) coordinated(op *command.Op, setting msg.Message) (is bool, err error) {
+	if st.Coordinate == nil || op.Client.Own {
+		return false, nil
+	}
+	if err := st.Coordinate(op, setting); err != nil {
+		return true, err
+	}
+	op.AdvanceOperationTime(uint64(st.Engine.Visible()))
+	return true, nil
+}
 
 // needSet returns an error on a standalone server, and for a client on a shard.
 func (st *Settings) needSet(op *command.Op, what string) error {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -141,6 +142,9 @@ func (st *Settings) runSetUserWriteBlockMode(op *command.Op, dst []byte) ([]byte
 	on := op.Bool("global")
 	if b.on.Load() && *b.reason.Load() != reason {
 		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Cannot change user write blocking with reason %s while it is on with reason %s", reason, *b.reason.Load())
+	}
+	if is, err := st.coordinated(op, &msg.SetUserWriteBlock{Global: on, Reason: reason}); is {
+		return dst, err
 	}
 	if on == b.on.Load() {
 		return dst, st.awaitWriters(op, on)

@@ -1,0 +1,147 @@
+package router_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/internal/await"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// coordinatedSetting is a command for the whole cluster, and one of the same kind that does something else.
+type coordinatedSetting struct {
+	name, command, other string
+	steps                []string
+	has                  func(c *testCluster, p cluster.Peer) string // what a node has stored
+	want                 string                                      // in that after the command
+}
+
+func coordinatedSettings() []coordinatedSetting {
+	stored := func(db, coll, id string) func(*testCluster, cluster.Peer) string {
+		return func(c *testCluster, p cluster.Peer) string {
+			m := c.admin(p, bson.D{{Key: "find", Value: coll}, {Key: "filter", Value: bson.D{{Key: "_id", Value: id}}}, {Key: "$db", Value: db}})
+			return show(get(m["cursor"], "firstBatch"))
+		}
+	}
+	steps := []string{"storeOnConfigServer", "storeOnShards"}
+	return []coordinatedSetting{
+		{
+			"setUserWriteBlockMode", `{"setUserWriteBlockMode": 1, "global": true}`, `{"setUserWriteBlockMode": 1, "global": false}`, steps,
+			stored("config", "user_writes_critical_sections", ""), `"blockUserWrites":true`,
+		},
+		{
+			"setClusterParameter", `{"setClusterParameter": {"defaultMaxTimeMS": {"readOperations": 60000}}}`, `{"setClusterParameter": {"defaultMaxTimeMS": {"readOperations": 70000}}}`, steps,
+			stored("config", "clusterParameters", "defaultMaxTimeMS"), `60000`,
+		},
+		{
+			"setFeatureCompatibilityVersion", `{"setFeatureCompatibilityVersion": "8.0", "confirm": true}`, `{"setFeatureCompatibilityVersion": "8.2", "confirm": true}`, steps,
+			stored("admin", "system.version", "featureCompatibilityVersion"), `8.0`,
+		},
+	}
+}
+
+// coordinators lists the state documents of the config server.
+func (c *testCluster) coordinators() string {
+	m := c.admin(c.confP, bson.D{{Key: "find", Value: "sharding_configsvr_coordinators"}, {Key: "$db", Value: "config"}})
+	return show(get(m["cursor"], "firstBatch"))
+}
+
+// settled waits until no operation is under way, and checks that all nodes have the setting.
+func (c *testCluster) settled(s *coordinatedSetting, when string) {
+	c.t.Helper()
+	await.State(c.t, when+": no state document is left", func() (string, bool) { return c.coordinators(), c.coordinators() == "[]" })
+	on := s.has(c, c.confP)
+	if !strings.Contains(on, s.want) {
+		c.t.Errorf("%s: the config server has %s, not %s", when, on, s.want)
+	}
+	for id, p := range c.shards {
+		if has := s.has(c, p); has != on {
+			c.t.Errorf("%s: %s has %s, the config server %s", when, id, has, on)
+		}
+	}
+}
+
+// The config server loses its primary at each step of a command for the whole cluster: the next one completes the command. The state document says what is done, before it is; meanwhile the same
+// command through another router joins it, and another one of the kind is refused.
+func TestSettingsGoOnWithTheNextConfigPrimary(t *testing.T) {
+	t.Parallel()
+	for _, s := range coordinatedSettings() {
+		for _, step := range s.steps {
+			t.Run(s.name+"/"+step, func(t *testing.T) {
+				c := newTestCluster(t, 2)
+				reached, release := c.hangOn("config", hangBeforePhase, "phase", step)
+				first := c.later("admin", s.command)
+				reached()
+				if docs := c.coordinators(); !strings.Contains(docs, s.name) || !strings.Contains(docs, step) {
+					t.Errorf("before %s the state documents are %s", step, docs)
+				}
+				if m := c.raw("admin", s.other); m["code"] != int32(mongoerr.ConflictingOperationInProgress) {
+					t.Errorf("another command is answered %v", m)
+				}
+				c.depose()
+				if m := <-first; m["code"] != int32(mongoerr.HostUnreachable) { // as routers report a lost primary
+					t.Errorf("the client of the former primary is answered %v", m)
+				}
+				c.reshardings()
+				joined := c.later("admin", s.command)
+				release()
+				if m := <-joined; m["ok"] != 1.0 {
+					t.Errorf("the same command is answered %v", m)
+				}
+				c.settled(&s, s.name+" continued at "+step)
+			})
+		}
+	}
+}
+
+// A shard is down during a command for the whole cluster: it is answered when the shard has the setting, too. A client
+// is answered at the end of its time limit or, without one, with the error after some time; the command goes on without it.
+func TestSettingsReachAShardThatWasDown(t *testing.T) {
+	t.Parallel()
+	for _, s := range coordinatedSettings() {
+		t.Run(s.name, func(t *testing.T) {
+			var down atomic.Bool
+			var tries atomic.Int64
+			c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+				if name := string(m.CommandName()); shard == "shard1" && strings.Contains(strings.ToLower(name), strings.ToLower(s.name)) && down.Load() {
+					tries.Add(1)
+					return mongoerr.New(mongoerr.HostUnreachable, "the shard is down")
+				}
+				return nil
+			})
+			down.Store(true)
+			c.config.Patience = time.Millisecond
+			if m := c.raw("admin", s.command); m["code"] != int32(mongoerr.HostUnreachable) || !strings.Contains(show(m), "shard1") {
+				t.Errorf("without a time limit it is answered %v", m)
+			}
+			c.config.Patience = time.Hour
+			limited := strings.TrimSuffix(s.command, "}") + `, "maxTimeMS": 50}`
+			if m := c.raw("admin", limited); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
+				t.Errorf("with a time limit it is answered %v", m)
+			}
+			reply := c.later("admin", s.command)
+			before := tries.Load()
+			await.True(t, "the shard is tried again", func() bool { return tries.Load() > before+2 })
+			select {
+			case m := <-reply:
+				t.Errorf("answered %v before the shard has it", m)
+			default:
+			}
+			if docs := c.coordinators(); !strings.Contains(docs, s.name) {
+				t.Errorf("the state documents are %s", docs)
+			}
+			down.Store(false)
+			if m := <-reply; m["ok"] != 1.0 {
+				t.Errorf("answered %v", m)
+			}
+			c.settled(&s, fmt.Sprint(s.name, " when the shard is back"))
+		})
+	}
+}
