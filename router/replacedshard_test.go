@@ -106,28 +106,3 @@ func TestShardIsReplacedBesideAFrozenOne(t *testing.T) {
 	c.insertKeys("hashed", 1, 50)
 	c.expect(c.run("db", `{"count": "hashed"}`)["n"], `50`)
 }
-
-// A shard joins the cluster between the critical section of a shardCollection and the commit, which gives it chunks. It enters the section then: it was asked for ever to make a copy for a
-// section that it did not hold.
-func TestShardJoinsBeforeTheCommit(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 2)
-	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
-	reached, release := c.hangOn("shard0", hangBeforePhase, "phase", "commit")
-	answer := make(chan bson.M, 1)
-	go func() { answer <- c.raw("admin", `{"shardCollection": "db.hashed", "key": {"k": "hashed"}}`) }()
-	reached()
-	c.addedAgain("shardx", "shardx")
-	release()
-	select {
-	case m := <-answer:
-		if m["ok"] != 1.0 {
-			t.Errorf("shardCollection: %v", m)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("no answer")
-	}
-	c.insertKeys("hashed", 1, 50)
-	c.expect(c.run("db", `{"count": "hashed"}`)["n"], `50`)
-	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
-}

@@ -181,14 +181,12 @@ func (r *run) through(ctx context.Context) error {
 }
 
 // reentering returns the error of a phase. If a shard does not hold the run's critical section, and the list of shards has changed since the earlier phases entered it, the section is
-// entered on all shards again before the phase is repeated: another set may have been added under the name of a shard that was removed, or a shard have joined that gets chunks.
+// entered on all shards again before the phase is repeated: another set may have been added under the name of a shard that was removed.
 func (r *run) reentering(ctx context.Context, before []phase, err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
 		return err
 	}
-	rerr := r.m.State.Registry.Reload(ctx)
-	now := r.m.State.Registry.Topology() // before the section is entered: the list may change again meanwhile
-	if rerr != nil || now == r.entered {
+	if rerr := r.m.State.Registry.Reload(ctx); rerr != nil || r.m.State.Registry.Topology() == r.entered {
 		return err
 	}
 	for _, p := range slices.Backward(before) {
@@ -196,12 +194,8 @@ func (r *run) reentering(ctx context.Context, before []phase, err error) error {
 			continue
 		}
 		others := (*p.shards)[:len(*p.shards)-1]
-		berr := r.block(ctx, p.kind(), others, p.section...)
-		if berr == nil {
-			berr = r.blockJoined(ctx, p.shards, p.kind(), p.section...)
-		}
-		if berr == nil {
-			r.entered = now
+		if berr := r.block(ctx, p.kind(), others, p.section...); berr == nil {
+			r.entered = r.m.State.Registry.Topology()
 		}
 		break
 	}
@@ -234,7 +228,6 @@ func (r *run) enter(ctx context.Context, p *phase) error {
 // no run (ShardState.endLeftOver), as they do when a message comes too late.
 func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	r.doc.phase = p.name
-	entered := r.m.State.Registry.Topology()
 	others := make(chan error, 1)
 	ids := (*p.shards)[:len(*p.shards)-1] // this one is the last
 	go func() { others <- r.block(ctx, p.kind(), ids, p.section...) }()
@@ -251,7 +244,7 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if err := r.blockJoined(ctx, p.shards, p.kind(), p.section...); err != nil {
 		return err
 	}
-	r.entered = entered
+	r.entered = r.m.State.Registry.Topology()
 	return nil
 }
 
