@@ -22,7 +22,8 @@ const coordinatorDocs = "sharding_configsvr_coordinators"
 
 // settingRuns holds the operations that this primary coordinates.
 type settingRuns struct {
-	mu struct {
+	patience time.Duration // clientPatience, except in tests
+	mu       struct {
 		sync.Mutex
 		ctx  context.Context        // ends when the node steps down; nil before it has stepped up
 		wg   *sync.WaitGroup        // of this term
@@ -143,6 +144,9 @@ func (s *settingRuns) begin(r *settingRun) (*settingRun, error) {
 // clientPatience is the time for which a client without a time limit waits for a shard that cannot be reached. The operation goes on without it.
 const clientPatience = 15 * time.Second
 
+// SetPatience changes that time, for tests.
+func (m *Manager) SetPatience(d time.Duration) { m.settings.patience = d }
+
 // stalledPoll is the interval at which a client that waits checks that.
 const stalledPoll = 100 * time.Millisecond
 
@@ -168,7 +172,7 @@ func (r *settingRun) wait(op *command.Op) error {
 func (r *settingRun) stalled() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.mu.failing.IsZero() || time.Since(r.mu.failing) < r.m.Patience {
+	if r.mu.failing.IsZero() || time.Since(r.mu.failing) < r.m.settings.patience {
 		return nil
 	}
 	return r.mu.last

@@ -22,8 +22,6 @@ type Manager struct {
 
 	Params *cluster.Params     // the node's; set before it runs
 	Points *cluster.FailPoints // the node's, too; nil for none
-	// Patience is the time for which a client waits for shards that cannot be reached.
-	Patience time.Duration
 
 	tables *cluster.Catalog // as read last; emptied when this member becomes primary, as another may have written since
 	decisions
@@ -35,7 +33,6 @@ type Manager struct {
 	balancer     *balancer
 	defragmenter *defragmenter
 	sizes        sizeCache
-	silent       silentShards
 	members      membership
 
 	resharding reshardings
@@ -44,7 +41,8 @@ type Manager struct {
 
 // New returns a manager. Init must run before its commands do.
 func New(local cluster.Peer, registry *cluster.Registry, clock *cluster.VectorClock, host func() string) *Manager {
-	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, Patience: clientPatience, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
+	m := &Manager{local: local, registry: registry, clock: clock, host: host, Params: cluster.NewParams(), now: time.Now, balancer: newBalancer(), defragmenter: newDefragmenter(), tables: cluster.NewCatalog(local)}
+	m.settings.patience = clientPatience
 	m.blocks.held = make(map[[16]byte]struct{})
 	m.members.changes, m.members.wake = make(map[string]memberChange), make(chan struct{}, 1)
 	return m
@@ -124,7 +122,7 @@ var configIndexes = []index{
 // Init creates the config database: indexes, version document, the rules of the settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
 	m.tables.Clear()
-	m.silent.clear()
+	m.members.silent.clear()
 	for _, ix := range configIndexes {
 		var keys []value.Field
 		name := ""

@@ -14,6 +14,7 @@ type membership struct {
 	mu      sync.Mutex
 	changes map[string]memberChange
 	wake    chan struct{}
+	silent  silentShards
 }
 
 // memberChange is a set's membership as its primary lists it.

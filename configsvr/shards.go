@@ -493,7 +493,7 @@ func (m *Manager) startDraining(ctx context.Context, id string) error {
 	}
 	err = m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards", Changes: msg.Changes{Put: [][]byte{value.Doc(withField(s.Doc, "draining", value.NewBool(true))...)}}})
 	if err == nil {
-		m.silent.note(id, true, m.now())
+		m.members.silent.note(id, true, m.now())
 		m.balancer.soon()
 	}
 	return err
@@ -595,7 +595,7 @@ func (m *Manager) awaitDecisions(ctx context.Context, id string) ([]value.Field,
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	silent := m.silent.note(id, err == nil, asked)
+	silent := m.members.silent.note(id, err == nil, asked)
 	if err == nil && len(docs) == 0 || silent >= silentFor {
 		return nil, nil
 	}

@@ -207,7 +207,7 @@ func (c *testCluster) manage(conf *shardnode.Server) {
 	}
 	c.config = configsvr.New(own, c.registry("config"), c.clock, func() string { return "config:27019" })
 	c.config.Params, c.config.Points = c.params["config"], c.points["config"]
-	c.config.Patience = time.Hour
+	c.config.SetPatience(time.Hour)
 	c.config.Register(conf.Service)
 	conf.CoordinateSettings(c.config.Coordinate)
 	conf.KeepSessionsIn(c.config.Sessions(conf.Base.Sessions.Timeout(), func(context.Context) (bool, error) { return false, nil }))

@@ -117,11 +117,11 @@ func TestSettingsReachAShardThatWasDown(t *testing.T) {
 				return nil
 			})
 			down.Store(true)
-			c.config.Patience = time.Millisecond
+			c.config.SetPatience(time.Millisecond)
 			if m := c.raw("admin", s.command); m["code"] != int32(mongoerr.HostUnreachable) || !strings.Contains(show(m), "shard1") {
 				t.Errorf("without a time limit it is answered %v", m)
 			}
-			c.config.Patience = time.Hour
+			c.config.SetPatience(time.Hour)
 			limited := strings.TrimSuffix(s.command, "}") + `, "maxTimeMS": 50}`
 			if m := c.raw("admin", limited); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 				t.Errorf("with a time limit it is answered %v", m)
