@@ -365,18 +365,27 @@ func atMajority(wait time.Duration) []byte {
 
 func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
 	id, from := cluster.NewUUID(), len(dst)
+	again := false
 	for try := 0; ; try++ {
-		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(try > 0)))
+		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(again)))
+		began := time.Now()
 		body := rebuild(msg.Doc(m), nil, value.Append(slices.Clone(generic), msg.RequestID, value.NewDocument(request)))
 		dst, err := r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst[:from])
+		if again = true; isStateChange(mongoerr.CodeOf(err)) && time.Since(began) > coordinatedLong {
+			try = 0
+		}
 		if err == nil || !cluster.Retryable(err) || try == coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
 			return dst, err
 		}
 	}
 }
 
-// coordinatedAgain is the number of times that a DDL operation is sent again.
-const coordinatedAgain = 3
+// coordinatedAgain is the number of times that a DDL operation is sent again in succession. One that had been under way for coordinatedLong when its primary stepped down is none of them: an operation of minutes may meet
+// any number of elections.
+const (
+	coordinatedAgain = 3
+	coordinatedLong  = time.Second
+)
 
 // refuseUnknown refuses arguments that a command does not have: the message to its coordinator has only known ones.
 func refuseUnknown(op *command.Op, known ...string) error {
