@@ -12,6 +12,7 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // heldCursor delivers the events of one cursor of a shard only when the test lets it.
@@ -94,5 +95,25 @@ func TestStreamsThatJoinALateWindowReturnNothingTwice(t *testing.T) {
 	})
 	if take(s.more(100)); fmt.Sprint(got) != "[1 2 10 11 12 13 14]" {
 		t.Errorf("the stream has the inserts of %v", got)
+	}
+}
+
+// A getMore that ends while its stream's merge becomes that of a new window leaves the merge to the window. Both used to read it: the getMore failed as if the router had, and what it took was missing in the window.
+func TestEndedReadsLeaveTheirMergeToTheWindow(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.twoShards()
+	s, _ := c.watch("s", bson.D{})
+	from := s.token
+	c.cmd("db", bson.D{{Key: "killCursors", Value: "s"}, {Key: "cursors", Value: bson.A{s.id}}})
+	c.puts(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 3000 {
+		s, _ = c.watch("s", bson.D{{Key: "resumeAfter", Value: from}})
+		more := value.Doc(value.F("getMore", value.NewInt64(s.id)), value.F("collection", value.NewString("s")), value.F("$db", value.NewString("db")))
+		if m := decode(t, c.router.Run(ctx, c.client, &wire.Message{OpCode: wire.OpMsg, Body: more}, nil)); m["code"] != int32(mongoerr.Interrupted) {
+			t.Fatal(m)
+		}
 	}
 }
