@@ -41,7 +41,7 @@ type clientStream struct {
 	within bool                // that event is delivered again, to continue within it
 	ended  bool
 
-	seen *changestream.Token // of the last event that arrived, returned or not
+	seen *changestream.Token // of the last event that arrived behind after, returned or not; it never goes back
 	id   []byte              // of the last event passed to the stages
 	last *changestream.Token // of the same event
 	src  agg.Source          // the client's stages
@@ -243,12 +243,13 @@ func (w *clientStream) merged(ctx context.Context) (ev shardEvent, ok bool, err 
 		if err != nil || !ok {
 			return ev, false, err
 		}
-		if w.seen = ev.token; w.after != nil {
+		if w.after != nil {
 			if ev.token.Compare(w.after) <= 0 {
 				continue
 			}
 			w.after = nil
 		}
+		w.seen = ev.token
 		if w.resume != nil {
 			switch c := ev.token.Compare(w.resume); {
 			case c < 0:
@@ -270,6 +271,9 @@ func (w *clientStream) merged(ctx context.Context) (ev shardEvent, ok bool, err 
 }
 
 // reached returns the position up to which the stream has returned everything: a time, or the last event if that is later.
+//
+// Invariant: it is never before an event that the stream has returned. Hazard: a hub may be later than the merge that the stream had before, and then delivers events that the stream has returned; if seen
+// were of one that is skipped, a stream that falls behind the window among them would return the following ones again.
 func (w *clientStream) reached() *changestream.Token {
 	if w.seen != nil && w.seen.Compare(w.pos) > 0 {
 		return w.seen

@@ -155,10 +155,14 @@ func (h *watchHubs) join(op *command.Op, shape *streamShape, at *changestream.To
 		kept = own != nil && hub.key == shape.narrow
 		go hub.open(shape, at, own, kept)
 	}
-	select {
-	case <-hub.ready:
-	case <-op.Done():
-		return nil, op.CheckNow()
+	if kept {
+		<-hub.ready // at once. The merge is the hub's from now on, even if op has ended: one goroutine reads it
+	} else {
+		select {
+		case <-hub.ready:
+		case <-op.Done():
+			return nil, op.CheckNow()
+		}
 	}
 	if hub.failed != nil {
 		return nil, hub.failed
