@@ -365,26 +365,31 @@ func atMajority(wait time.Duration) []byte {
 
 func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
 	id, from := cluster.NewUUID(), len(dst)
-	again := false
-	for try := 0; ; try++ {
+	var changing time.Time // since when the shard's members have been changing their roles
+	for again, try := false, 0; ; again = true {
 		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(again)))
-		began := time.Now()
 		body := rebuild(msg.Doc(m), nil, value.Append(slices.Clone(generic), msg.RequestID, value.NewDocument(request)))
+		began := time.Now()
 		dst, err := r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst[:from])
-		if again = true; isStateChange(mongoerr.CodeOf(err)) && time.Since(began) > coordinatedLong {
-			try = 0
+		if err == nil || !cluster.Retryable(err) {
+			return dst, err
 		}
-		if err == nil || !cluster.Retryable(err) || try == coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
+		if now := time.Now(); changing.IsZero() || now.Sub(began) > time.Second {
+			changing = now // until now a primary had the operation under way
+		}
+		if !isStateChange(mongoerr.CodeOf(err)) || time.Since(changing) > electedWithin {
+			try++
+		}
+		if try > coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
 			return dst, err
 		}
 	}
 }
 
-// coordinatedAgain is the number of times that a DDL operation is sent again in succession. One that had been under way for coordinatedLong when its primary stepped down is none of them: an operation of minutes may meet
-// any number of elections.
+// A DDL operation is sent again while the shard elects a primary, for so long, and otherwise a few times. One that takes minutes may meet any number of elections.
 const (
+	electedWithin    = 15 * time.Second
 	coordinatedAgain = 3
-	coordinatedLong  = time.Second
 )
 
 // refuseUnknown refuses arguments that a command does not have: the message to its coordinator has only known ones.

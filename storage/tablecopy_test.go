@@ -112,7 +112,7 @@ func TestCopyByTables(t *testing.T) {
 				e = openMem(t, o)
 			}
 			clock.Add(10)
-			if err := e.collect(context.Background()); err != nil {
+			if err := errors.Join(e.Sync(context.Background()), e.collect(context.Background())); err != nil { // what is not durable is not collected
 				t.Fatalf("%s: %v", when, err)
 			}
 			a, b := e.Catalog().Lookup("db.c"), e.Catalog().Lookup("db.d")
