@@ -55,6 +55,10 @@ func TestOutcomeOfATransactionBeforeTheNewestIsUnknown(t *testing.T) {
 			{n, false, "admin", `{"commitTransaction": 1}`, 0, "recoveryToken", `{"recoveryShardId":"shard0"}`},
 		})
 		c.run("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": -1}, "u": {"$inc": {"x": 1}}}], %s, "txnNumber": {"$numberLong": "%d"}%s`, txnLSID, n+1, next))
+		c.until("the coordinator of the commit has forgotten it", func() bool {
+			left := c.admin(c.shards["shard0"], bson.D{{Key: "find", Value: "transaction_coordinators"}, {Key: "$db", Value: "config"}})
+			return len(get(left["cursor"], "firstBatch").(bson.A)) == 0
+		})
 		c.through().txn([]txnStep{{n, false, "admin", `{"commitTransaction": 1, "recoveryToken": {"recoveryShardId": "shard0"}}`, mongoerr.TransactionTooOld, "errorLabels", "null"}})
 		if next != `}` {
 			c.txn([]txnStep{{n + 1, false, "admin", `{"commitTransaction": 1}`, 0, "", ""}})

@@ -5,6 +5,7 @@ package wire
 import (
 	"crypto/tls"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ import (
 func TestTLSPingCost(t *testing.T) {
 	s := startTLSEcho(t, &echo{inline: true}, Options{})
 	plain, secure := dialTest(t, s), net.Conn(tls.Client(dialTest(t, s), clientTLS("")))
-	spent := map[net.Conn]time.Duration{}
+	spent := map[net.Conn][]time.Duration{}
 	for round := range 21 {
 		for _, c := range []net.Conn{plain, secure} {
 			_ = c.SetDeadline(time.Time{})
@@ -24,12 +25,16 @@ func TestTLSPingCost(t *testing.T) {
 				receive(t, c)
 			}
 			if round > 0 { // the first has the handshake
-				spent[c] += processorTime(t) - before
+				spent[c] = append(spent[c], processorTime(t)-before)
 			}
 		}
 	}
-	ratio := float64(spent[secure]) / float64(spent[plain])
-	t.Logf("plain %v, TLS %v: %.2f times", spent[plain], spent[secure], ratio)
+	median := func(c net.Conn) time.Duration { // other tests disturb some rounds
+		slices.Sort(spent[c])
+		return spent[c][len(spent[c])/2]
+	}
+	ratio := float64(median(secure)) / float64(median(plain))
+	t.Logf("plain %v, TLS %v: %.2f times", median(plain), median(secure), ratio)
 	if ratio > 1.5 {
 		t.Errorf("a ping over TLS takes %.2f times the processor time of a plain one", ratio)
 	}

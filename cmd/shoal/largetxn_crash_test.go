@@ -225,14 +225,30 @@ func (w *largeTxn) suffer(ctx context.Context, when int, trouble func(*replicaSe
 // compares the groups that were complete.
 func watchGroups(ctx context.Context, t *testing.T, coll *mongo.Collection) func(want []int) {
 	t.Helper()
-	stream, err := coll.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}})
+	watch := func(o ...options.Lister[options.ChangeStreamOptions]) (*mongo.ChangeStream, error) {
+		return coll.Watch(ctx, mongo.Pipeline{{{Key: "$match", Value: bson.D{{Key: "operationType", Value: "insert"}}}}}, o...)
+	}
+	stream, err := watch()
 	if err != nil {
 		t.Fatal(err)
 	}
 	found, last := map[int]int{}, make(chan error, 1)
 	go func() {
 		defer close(last)
-		for stream.Next(ctx) {
+		tries := 0
+		next := func() bool { // the driver resumes a stream once, which is not enough when all members are gone at once
+			for !stream.Next(ctx) {
+				if tries++; stream.Err() == nil || ctx.Err() != nil || tries > 100 {
+					return false
+				}
+				if s, err := watch(options.ChangeStream().SetResumeAfter(stream.ResumeToken())); err == nil {
+					_ = stream.Close(ctx)
+					stream = s
+				}
+			}
+			return true
+		}
+		for next() {
 			var e struct {
 				Doc struct {
 					Of  *int
