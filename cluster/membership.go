@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"slices"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // MembersNS is the nss of the entries of config.placementHistory that list the shards of the cluster.
@@ -47,6 +49,34 @@ func (m Membership) Left(shard string, at uint64) uint64 {
 		}
 	}
 	return 0
+}
+
+// Kept reports whether a shard's name has been that of one set since a time; false also if what is known of the shards begins later.
+func (m Membership) Kept(shard string, since uint64) bool {
+	had := false
+	for _, of := range m {
+		if of.Since <= since {
+			had = slices.Contains(of.Shards, shard)
+		}
+	}
+	return had && m.Left(shard, since) == 0
+}
+
+// SameSet reports whether a shard, by its entry of now, is still the set that the list of shards had under its name at a topology time; false also if that can no longer be told. A time of 0 stands
+// for no comparison.
+//
+// The entry alone does not tell: its topologyTime is that of its addition or, later, of the removal of any other shard.
+func SameSet(ctx context.Context, config Peer, now *Shard, at uint64) (bool, error) {
+	if at == 0 || now.Topology <= at {
+		return true, nil
+	}
+	entries, err := FindConfig(ctx, config, Find{NS: "config.placementHistory", Filter: value.Doc(value.F("nss", value.NewString(MembersNS)))}.Doc())
+	return err == nil && ParseMembership(entries).Kept(now.ID, at), err
+}
+
+// ErrOtherSet returns the error of an operation that may have sent its data to another set than the one that has the shard's name now (SameSet).
+func ErrOtherSet(shard string) error {
+	return mongoerr.Newf(mongoerr.IllegalOperation, "the list of shards has changed, and shard %s may be another set than the one that the data was sent to", shard)
 }
 
 // Joined returns the time at which the last set that had a shard's name got it; 0 if it had it from the beginning.

@@ -30,6 +30,18 @@ func TestMembership(t *testing.T) {
 	if a, b := m.Joined("a"), m.Joined("b"); a != 0 || b != 40 {
 		t.Errorf("a joined at %d, b at %d, want 0 and 40", a, b)
 	}
+	for _, x := range []struct {
+		shard string
+		since uint64
+		kept  bool
+	}{{"a", 5, false}, {"a", 10, true}, {"a", 35, true}, {"a", 60, true}, {"b", 20, false}, {"b", 35, false}, {"b", 45, false}, {"b", 60, false}} {
+		if got := m.Kept(x.shard, x.since); got != x.kept {
+			t.Errorf("%s is the same since %d: %v, want %v", x.shard, x.since, got, x.kept)
+		}
+	}
+	if earlier := m[:4]; !earlier.Kept("b", 45) || earlier.Kept("b", 35) || earlier.Kept("b", 25) {
+		t.Error("b, which has joined again at 40, is the same since then, and not since earlier")
+	}
 	if Membership(nil).Left("a", 1) != 0 || Membership(nil).Joined("a") != 0 {
 		t.Error("a shard of an unknown membership has left, or joined")
 	}

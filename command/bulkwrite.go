@@ -43,7 +43,7 @@ func ReadBulkWrite(op *Op, entry func(d []byte), operation func(kind string, at 
 		return b, err
 	}
 	list := r.DocList("ops")
-	if err := CheckBatch(list.Count()); err != nil {
+	if err := r.CheckBatch(list.Count()); err != nil {
 		return b, err
 	}
 	err = list.Each("bulkWrite.ops", func(i int, d []byte) error {

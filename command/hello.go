@@ -22,14 +22,6 @@ const (
 	Version        = "8.2.4"
 )
 
-// CheckBatch checks that a write command does not have too many statements, nor none.
-func CheckBatch(n int) error {
-	if n < 1 || n > MaxWriteBatch {
-		return mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", MaxWriteBatch, n)
-	}
-	return nil
-}
-
 // Topology is a node's self-description in hello: its content, a counter that is raised with every change,
 // and the hellos that wait for a change.
 type Topology struct {

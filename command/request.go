@@ -87,6 +87,17 @@ func (r *Request) StatementID(i int) int32 {
 	return int32(i)
 }
 
+// CheckBatch checks that a write command does not have too many statements, nor none, and an id for each of them if it has ids.
+func (r *Request) CheckBatch(n int) error {
+	if n < 1 || n > MaxWriteBatch {
+		return mongoerr.Newf(mongoerr.InvalidLength, "Write batch sizes must be between 1 and %d. Got %d operations.", MaxWriteBatch, n)
+	}
+	if r.StmtIDs != nil && len(r.StmtIDs) != n {
+		return mongoerr.Newf(mongoerr.InvalidLength, "Number of statement ids must match the number of batch entries. Got %d statement ids but %d operations.", len(r.StmtIDs), n)
+	}
+	return nil
+}
+
 // Arg returns the value of a field of the command's own table, Missing if the client did not send it.
 func (r *Request) Arg(name string) value.Value {
 	if Misread != nil {

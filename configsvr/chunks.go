@@ -313,7 +313,7 @@ func (m *Manager) commitMigration(ctx context.Context, g *msg.CommitChunkMigrati
 		return errFrozen(g.NS)
 	}
 	err = m.place(ctx, []string{g.To}, func(to []*cluster.Shard) error {
-		if err := sameEntry(to[0], g.Topology); err != nil {
+		if err := m.sameSet(ctx, to[0], g.Topology); err != nil {
 			return err
 		}
 		return m.writeMove(ctx, info, e, c, g)

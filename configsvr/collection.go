@@ -33,7 +33,7 @@ type shardJob struct {
 	section  *[16]byte // of the run that creates the collection on other shards; nil for none
 	placed   bool      // the collection has an entry, and its only chunk is on db.Primary
 
-	entries map[string]uint64 // the topologyTimes that the entries of the shards with copies had before the copies were made
+	topology uint64 // the topology time of the list of shards before the copies were made
 }
 
 // runCommitShardCollection makes a collection that is complete on its database's primary shard a sharded one, for the run of a DDL
@@ -98,7 +98,7 @@ func (j *shardJob) place(ctx context.Context) error {
 			return err
 		}
 		err = j.write(ctx, chunks)
-		var changed entryChanged
+		var changed setChanged
 		if !errors.As(err, &changed) && mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
 			return err
 		}
@@ -174,7 +174,7 @@ func (j *shardJob) write(ctx context.Context, chunks []placed) error {
 		docs[i] = chunkDoc(cluster.NewObjectID(), j.uuid, c, v, []cluster.Owner{{ValidAfter: gen.Timestamp, Shard: c.shard}})
 		v = v.IncMinor()
 	}
-	if err := j.noteEntries(ctx); err != nil {
+	if err := j.noteList(ctx); err != nil {
 		return err
 	}
 	if err := j.makeOnOthers(ctx, owners); err != nil {
@@ -223,11 +223,14 @@ func (j *shardJob) insert(ctx context.Context, chunks []value.Value, entry value
 	return j.placeOn(ctx, on, func() error { return m.writePlaced(ctx, w, j.placing(owners)) })
 }
 
-// placeOn runs a write that places chunks on shards, whose entries must still be those of the sets that have copies of the collection.
+// placeOn runs a write that places chunks on shards, which must still be the sets that have copies of the collection.
 func (j *shardJob) placeOn(ctx context.Context, ids []string, write func() error) error {
 	return j.m.place(ctx, ids, func(on []*cluster.Shard) error {
 		for _, s := range on {
-			if err := sameEntry(s, j.entries[s.ID]); err != nil {
+			if s.ID == j.db.Primary {
+				continue
+			}
+			if err := j.m.sameSet(ctx, s, j.topology); err != nil {
 				return err
 			}
 		}
@@ -284,18 +287,13 @@ func (j *shardJob) entry(gen cluster.ChunkVersion) value.Value {
 	return doc(f...)
 }
 
-// noteEntries notes the times of the other shards' entries. The registry is loaded after them: what is sent from then on goes to the sets of these entries, or of later ones.
-func (j *shardJob) noteEntries(ctx context.Context) error {
-	listed, err := j.m.listedShards(ctx)
+// noteList notes the time of the list of shards. The registry is loaded after it: what is sent from then on goes to the sets of this list, or of a later one.
+func (j *shardJob) noteList(ctx context.Context) error {
+	all, err := j.m.listedShards(ctx)
 	if err != nil {
 		return err
 	}
-	j.entries = make(map[string]uint64, len(listed))
-	for _, s := range listed {
-		if s.ID != j.db.Primary {
-			j.entries[s.ID] = s.Topology
-		}
-	}
+	j.topology = topologyTime(all)
 	return j.m.registry.Reload(ctx)
 }
 

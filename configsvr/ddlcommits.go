@@ -452,7 +452,7 @@ func (m *Manager) runCommitMovePrimary(op *command.Op, req *msg.CommitMovePrimar
 		if to[0].Draining && !req.Undo {
 			return mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", req.To)
 		}
-		if err := sameEntry(to[0], req.Topology); err != nil {
+		if err := m.sameSet(op, to[0], req.Topology); err != nil {
 			return err
 		}
 		return m.writePrimary(op, db, req.To)

@@ -138,21 +138,23 @@ func (m *Manager) place(ctx context.Context, ids []string, write func(on []*clus
 	return write(on)
 }
 
-// sameEntry returns an error if a shard's entry may be that of another set than the one to which data was sent. topology is the time of the entry when that began, 0 for no comparison.
+// sameSet returns an error if a shard may be another set than the one to which data was sent. topology is a time at which whoever sent it had found that set in the list, 0 for no comparison.
 //
-// Hazard: a shard that receives data, and owns none yet, is removed, and another set is added under its name, before the commit: a set that has none of the data would own it. The removal of a
-// third shard may change the time as well (forgetShard); then whoever sent the data begins anew.
-func sameEntry(s *cluster.Shard, topology uint64) error {
-	if topology == 0 || s.Topology == topology {
-		return nil
+// Hazard: a shard that receives data, and owns none yet, is removed, and another set is added under its name, before the commit: a set that has none of the data would own it.
+//
+// Rejected: comparing the entry's topologyTime with that of then. The removal of a third shard may change it (forgetShard), and all of the data was sent again.
+func (m *Manager) sameSet(ctx context.Context, s *cluster.Shard, topology uint64) error {
+	same, err := cluster.SameSet(ctx, m.local, s, topology)
+	if same || err != nil {
+		return err
 	}
-	return entryChanged{mongoerr.Newf(mongoerr.IllegalOperation, "the list of shards has changed, and shard %s may be another set than the one that the data was sent to", s.ID)}
+	return setChanged{cluster.ErrOtherSet(s.ID)}
 }
 
-// entryChanged is the error of sameEntry.
-type entryChanged struct{ error }
+// setChanged is the error of sameSet.
+type setChanged struct{ error }
 
-func (e entryChanged) Unwrap() error { return e.error }
+func (e setChanged) Unwrap() error { return e.error }
 
 // listedShards reads the list of shards from the store. Invalid entries are omitted, as in the registry.
 func (m *Manager) listedShards(ctx context.Context) (all []*cluster.Shard, err error) {
@@ -163,6 +165,14 @@ func (m *Manager) listedShards(ctx context.Context) (all []*cluster.Shard, err e
 		}
 	}
 	return all, err
+}
+
+// topologyTime returns the time since which a list of shards, as it was read from the store, has been what it is: each addition and removal writes its own to one of the entries.
+func topologyTime(all []*cluster.Shard) (at uint64) {
+	for _, s := range all {
+		at = max(at, s.Topology)
+	}
+	return at
 }
 
 func shardByID(all []*cluster.Shard, id string) *cluster.Shard {

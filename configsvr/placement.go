@@ -1,6 +1,7 @@
 package configsvr
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math"
@@ -94,7 +95,7 @@ func (m *Manager) initHistory(ctx context.Context) error {
 	if err != nil || len(docs) > 0 {
 		return err
 	}
-	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards"}, membersAt(m.tick(), all))
+	return m.writePlaced(ctx, &msg.WriteTogether{NS: "config.shards"}, membersAt(cmp.Or(topologyTime(all), m.tick()), all))
 }
 
 // membersAt returns the change by which the cluster has certain shards from a time on.

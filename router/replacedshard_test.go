@@ -63,6 +63,51 @@ func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
 	}
 }
 
+// The removal of a shard that an operation does not use does not stop it, although it is written to another shard's entry, here the recipient's. A migration and a movePrimary were refused at their
+// commit, and had to begin anew.
+func TestAnotherShardIsRemovedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ name, point, field, at, cmd string }{
+		{"movePrimary", hangBeforePhase, "phase", "commit", `{"movePrimary": "db", "to": "shard0"}`},
+		{"moveChunk", "moveChunkHangAtStep5", "any", "any", `{"moveChunk": "db.s", "find": {"k": 5}, "to": "shard0"}`},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newTestCluster(t, 3)
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
+			c.insertKeys("plain", 1, 20)
+			c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
+			c.insertKeys("s", 1, 20)
+			reached, release := c.hangOn("shard1", x.point, x.field, x.at)
+			answer := make(chan bson.M, 1)
+			go func() { answer <- c.raw("admin", x.cmd) }()
+			reached()
+			topology := func() any {
+				return get(c.all("config", `{"find": "shards", "filter": {"_id": "shard0"}}`)[0], "topologyTime")
+			}
+			before := topology()
+			c.removeEmptyShard("shard2")
+			if topology() == before {
+				t.Error("the removal has not changed the recipient's entry")
+			}
+			release()
+			select {
+			case m := <-answer:
+				if m["ok"] != 1.0 {
+					t.Errorf("%s: %v", x.cmd, m)
+				}
+			case <-time.After(time.Minute):
+				t.Fatal("no answer")
+			}
+			for _, coll := range []string{"plain", "s"} {
+				if n := len(c.all("db", fmt.Sprintf(`{"find": %q}`, coll))); n != 20 {
+					t.Errorf("%d documents in %s, want 20", n, coll)
+				}
+			}
+			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+		})
+	}
+}
+
 // While the copies of a new sharded collection are made, one shard is frozen, and another, which has its empty copy already, is replaced by a set that has none. The other set gets a copy before
 // it gets chunks: it got the chunks of the former one, and no collection.
 func TestShardIsReplacedBesideAFrozenOne(t *testing.T) {

@@ -51,3 +51,46 @@ func TestExpiredDocumentsAreTheirOwners(t *testing.T) {
 	c.expect(deleted(s), `[2]`)
 	c.expect(c.run("db", `{"count": "s"}`)["n"], `1`)
 }
+
+// While a database moves to another primary shard, neither deletes documents that have expired on it: the new one has not been sent all changes, and the former one's are not sent any more once its writes
+// are blocked. Change streams had the deletion of a document whose time had been extended, and that of one that had expired twice.
+func TestExpiredDocumentsOfADatabaseThatMoves(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	for _, id := range []string{"shard0", "shard1"} {
+		c.param(id, "ttlMonitorSleepSecs", 3600)
+	}
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	const old, late = `{"$date": "2020-01-01T00:00:00Z"}`, `{"$date": "2100-01-01T00:00:00Z"}`
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 0}]}`)
+	c.run("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": 1, "at": %s}, {"_id": 2, "at": %s}, {"_id": 3, "at": %s}]}`, old, old, late))
+	s, _ := c.watch("c", bson.D{})
+
+	move := func(from, to, phase string, meanwhile func()) {
+		t.Helper()
+		reached, release := c.hangAt(from, phase)
+		answer := make(chan bson.M, 1)
+		go func() { answer <- c.raw("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, to)) }()
+		reached()
+		meanwhile()
+		release()
+		if m := <-answer; m["ok"] != 1.0 {
+			t.Fatal(m)
+		}
+	}
+	move("shard0", "shard1", "blockWrites", func() {
+		c.run("db", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"at": %s}}}]}`, late))
+		c.expires("shard1")
+	})
+	move("shard1", "shard0", "commit", func() { c.expires("shard1") })
+	c.expires("shard0")
+	c.expect(c.all("db", `{"find": "c", "sort": {"_id": 1}, "projection": {"_id": 1}}`), `[{"_id":1},{"_id":3}]`)
+	c.run("db", `{"delete": "c", "deletes": [{"q": {"_id": 3}, "limit": 1}]}`)
+	var got []string
+	for _, e := range s.rest(3) {
+		got = append(got, fmt.Sprint(field(e, "operationType"), " ", field(field(e, "documentKey"), "_id")))
+	}
+	if s := fmt.Sprint(got); s != "[update 1 delete 2 delete 3]" {
+		t.Errorf("the stream has %s", s)
+	}
+}

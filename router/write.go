@@ -162,7 +162,7 @@ func newWriteBatch(r *Router, op *command.Op, list string) (*writeBatch, error) 
 	b := &writeBatch{r: r, op: op, list: list, ordered: op.Req.BoolOr("ordered", true), retries: op.Req.HasTxnNumber, errs: map[int][]byte{}, done: map[int][]part{}}
 	docs := op.Req.DocList(list)
 	n := docs.Count()
-	if err := command.CheckBatch(n); err != nil {
+	if err := op.Req.CheckBatch(n); err != nil {
 		return nil, err
 	}
 	b.items = make([][]byte, 0, n)

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -114,15 +113,19 @@ func clusteredTTLFilter(c *catalog.Collection, limit time.Time) []byte {
 }
 
 // expire deletes what filter matches and this shard owns. A copy of a document that another shard owns may have expired although the document itself has not, and its deletion would be an event
-// for change streams.
+// for change streams. What is on its way to another shard is left to the next pass.
 func (m *ttlMonitor) expire(ctx context.Context, c *catalog.Collection, filter []byte, idx *catalog.Index) {
 	del := msg.DeleteStatement{Query: filter}
 	if idx != nil && !idx.Hidden {
 		del.Hint, del.Collation = value.NewString(idx.Name), idx.Spec.Collation
 	}
 	more := []value.Field{value.F("writeConcern", value.NewDocument(value.Doc(value.F("w", value.NewInt32(1)))))}
-	if m.n.Sharding() != nil {
-		more = append(more, value.F("shardVersion", value.NewDocument(cluster.Ignored.Doc())))
+	if s := m.n.shard.State(); s != nil {
+		versions, ok := s.OwnWrite(ctx, c.NS)
+		if !ok {
+			return
+		}
+		more = append(more, versions...)
 	}
 	body := msg.Doc(&msg.Delete{DB: c.DB(), Coll: c.Name(), Deletes: []msg.DeleteStatement{del}}, more...)
 	reply := m.n.Service.Run(ctx, m.client, &wire.Message{Body: body}, nil)

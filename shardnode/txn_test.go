@@ -377,3 +377,40 @@ func TestOptionsThatDoNotGoTogether(t *testing.T) {
 		}
 	}
 }
+
+// A statement of a transaction that would create a database whose name differs from another's only in case fails, whatever it is and whenever the other was created. It succeeded, and the commit
+// failed.
+func TestTransactionsCreateNoDatabaseThatDiffersInCase(t *testing.T) {
+	n := newTestNode(t)
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	number := 0
+	for _, cmd := range []string{
+		`{"insert": "c", "documents": [{"_id": 1}]}`,
+		`{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}, "upsert": true}]}`,
+		`{"findAndModify": "c", "query": {"_id": 1}, "update": {"$set": {"a": 1}}, "upsert": true}`,
+		`{"create": "c"}`,
+		`{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}]}`,
+	} {
+		created, own := fmt.Sprintf("e%d", number), fmt.Sprintf("f%d", number)
+		refused := func(db string, start bool) {
+			t.Helper()
+			r := n.do(db, inTxn(cmd, number, start))
+			code, _ := r["code"].(int32)
+			if errs, ok := r["writeErrors"].(bson.A); ok {
+				raw, _ := bson.Marshal(errs[0])
+				code = bson.Raw(raw).Lookup("code").Int32()
+			}
+			if code != int32(mongoerr.DatabaseDifferCase) {
+				t.Errorf("%s in %s: %v", cmd, db, r)
+			}
+		}
+		number++
+		refused("D", true)
+		number++
+		runTxn(t, n, []txnStep{{number: number, start: true, db: "d", cmd: `{"insert": "c", "documents": [{}]}`}, {db: created, cmd: `{"create": "other"}`}})
+		refused(strings.ToUpper(created), false)
+		number++
+		runTxn(t, n, []txnStep{{number: number, start: true, db: own, cmd: `{"create": "other"}`}})
+		refused(strings.ToUpper(own), false)
+	}
+}

@@ -218,12 +218,19 @@ func NewUUID() (u catalog.UUID) {
 
 // CreateCollection stages a new collection. If another unit was faster, the commit fails with NamespaceExists
 // (48). The returned collection may be written to in the same unit.
+//
+// The name of a new database is checked here and again by the commit: a transaction goes on for long after the statement that creates one, and that statement has to fail.
 func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	if u.Catalog().Lookup(spec.NS) != nil {
 		if spec.Shared {
 			return nil, errConflict
 		}
 		return nil, namespaceExists(spec.NS)
+	}
+	for _, cat := range []*catalog.Snapshot{u.Catalog(), u.behind.catalog(u.e.Catalog())} { // what the unit sees may be older
+		if err := sameCase(cat, catalog.DBOf(spec.NS)); err != nil {
+			return nil, err
+		}
 	}
 	c, err := u.e.newCollection(spec)
 	if err != nil {
@@ -240,7 +247,7 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		case exists:
 			return namespaceExists(c.NS)
 		}
-		if err := ch.sameCase(c.DB()); err != nil {
+		if err := sameCase(ch.cat, c.DB()); err != nil {
 			return err
 		}
 		if ch.cat.LookupUUID(c.UUID) != nil {
@@ -263,11 +270,11 @@ func namespaceExists(ns string) error {
 }
 
 // sameCase rejects a database name that differs from an existing one only in case.
-func (ch *catalogChange) sameCase(db string) error {
-	if ch.cat.HasDatabase(db) {
+func sameCase(cat *catalog.Snapshot, db string) error {
+	if cat.HasDatabase(db) {
 		return nil
 	}
-	for _, other := range ch.cat.Databases() {
+	for _, other := range cat.Databases() {
 		if strings.EqualFold(db, other) {
 			return mongoerr.Newf(mongoerr.DatabaseDifferCase,
 				"db already exists with different case already have: [%s] trying to create [%s]", other, db)
@@ -418,7 +425,7 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 		if ch.cat.Lookup(to) != nil {
 			return mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")
 		}
-		if err := ch.sameCase(catalog.DBOf(to)); err != nil {
+		if err := sameCase(ch.cat, catalog.DBOf(to)); err != nil {
 			return err
 		}
 		return ch.replace(c, &next)

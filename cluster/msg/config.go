@@ -331,7 +331,7 @@ type CommitChunkMigration struct {
 	Range
 	Version  uint64 // major and minor combined; 0 for no comparison
 	Epoch    version.Epoch
-	Topology uint64 // the topologyTime that the entry of To had when the migration began; 0 for no comparison
+	Topology uint64 // the topology time of the list of shards in which To was found; 0 for no comparison
 }
 
 func (m *CommitChunkMigration) fields(c *codec) {

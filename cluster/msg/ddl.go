@@ -253,7 +253,7 @@ type MovedCollection struct {
 type MovePrimaryFound struct {
 	Version     []byte // the database's
 	From        string // the old primary shard
-	Topology    uint64 // the topologyTime of the new one's entry when the move began; 0 if not known
+	Topology    uint64 // the topology time of the list of shards in which the new one was found; 0 if not known
 	Attempt     uint64 // the time of the clone; 0 before it
 	History     uint64 // the time up to which the new primary shard has the history of sessions; 0 before it has all of it
 	Collections []MovedCollection
@@ -278,7 +278,7 @@ func (m *MovePrimaryFound) fields(c *codec) {
 type CommitMovePrimary struct {
 	DB, To   string
 	Version  []byte // the version that the database had
-	Topology uint64 // the topologyTime that the entry of To had when the move began; 0 for no comparison
+	Topology uint64 // the topology time of the list of shards in which To was found; 0 for no comparison
 	Run      *RunOf
 	Undo     bool // the run is being undone: To, the former primary shard, becomes it again if the run has changed it
 }

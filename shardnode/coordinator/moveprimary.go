@@ -43,6 +43,7 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	if err := r.m.State.Registry.Reload(ctx); err != nil {
 		return false, err
 	}
+	listed := r.m.State.Registry.Topology() // before the shard: what is found may be newer
 	to, err := r.m.State.Registry.Listed(ctx, p.req.To)
 	if err == nil && to.Draining {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", p.req.To)
@@ -55,7 +56,7 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	if err != nil {
 		return false, err
 	}
-	p.at.Version, p.at.From, p.at.Topology = db.Version.Doc(), r.m.State.ID, to.Topology
+	p.at.Version, p.at.From, p.at.Topology = db.Version.Doc(), r.m.State.ID, listed
 	return false, nil
 }
 
@@ -117,8 +118,12 @@ func (p *movePrimary) askRecipient(ctx context.Context, r *run, cmd []byte) ([]b
 	if rerr != nil {
 		return nil, rerr
 	}
-	if now.Topology != p.at.Topology {
-		err = permanent{err}
+	same, rerr := cluster.SameSet(ctx, r.m.State.Registry.Config(), now, p.at.Topology)
+	switch {
+	case rerr != nil:
+		return nil, rerr
+	case !same:
+		return nil, permanent{cluster.ErrOtherSet(p.req.To)}
 	}
 	return nil, err
 }

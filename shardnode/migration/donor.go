@@ -151,7 +151,8 @@ type donor struct {
 	uuid catalog.UUID
 	to   string
 	rng  *KeyRange
-	// version is the chunk's version when the migration began, and topology the time of the recipient's entry: the commit is refused if one of them has changed by then.
+	// version is the chunk's version when the migration began, and topology the time of the list of shards in which the recipient was found: the commit is refused if the chunk has changed by
+	// then, or if the recipient may be another set.
 	version  cluster.ChunkVersion
 	topology uint64
 
@@ -309,8 +310,8 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if err := m.state.Registry.Reload(op); err != nil {
 		return nil, err
 	}
-	recipient, err := m.state.Registry.Listed(op, to)
-	if err != nil {
+	listed := m.state.Registry.Topology() // before the recipient: what is found may be newer
+	if _, err := m.state.Registry.Listed(op, to); err != nil {
 		return nil, err
 	}
 	rng := NewKeyRange(info.Map.Key, min, max)
@@ -324,7 +325,7 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	if c == nil {
 		return nil, mongoerr.Newf(mongoerr.NamespaceNotFound, "collection %s does not exist on shard %s", ns, m.state.ID)
 	}
-	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, topology: recipient.Topology, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
+	d := &donor{m: m, id: cluster.NewUUID(), ns: ns, uuid: c.UUID, to: to, rng: rng, version: chunk.Version, topology: listed, began: m.Engine.Visible(), started: m.Now(), since: m.Now(), done: make(chan struct{}), waitForDelete: mv.WaitForDelete, transfer: mv.Transfer}
 	d.mu.load.Begin(m.Counts)
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -230,6 +230,34 @@ func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
 	return s.checkShard(op, ns, received, writes(op))
 }
 
+// OwnWrite returns the versions of a write that this shard makes by itself, such as the deletion of expired documents. ok is false if the collection is another shard's, or may be soon: it is in a
+// critical section, or not in the catalog, and its database has another primary shard.
+//
+// Hazard: while a movePrimary copies a database, both shards have its collections, and each has changes that the other does not: the new primary shard of what it has not been sent yet, the former
+// one of what comes after the end of its writes. A write by itself would be an event for change streams that is not true, or comes twice.
+func (s *ShardState) OwnWrite(ctx context.Context, ns string) (versions []value.Field, ok bool) {
+	db := catalog.DBOf(ns)
+	versions = []value.Field{value.F("shardVersion", value.NewDocument(cluster.Ignored.Doc()))}
+	if cluster.FixedDatabase(db) {
+		return versions, true
+	}
+	info, err := s.Catalog.Collection(ctx, ns)
+	if err != nil || s.section(ns, true) != nil {
+		return nil, false
+	}
+	if c := s.section(db, true); c != nil && (c.all || info.Map == nil) {
+		return nil, false
+	}
+	if info.Map != nil {
+		return versions, true
+	}
+	of, err := s.Catalog.Database(ctx, db)
+	if err != nil || of.Primary != s.ID {
+		return nil, false
+	}
+	return append(versions, value.F("databaseVersion", value.NewDocument(of.Version.Doc()))), true
+}
+
 // writes reports whether a request changes what it names.
 func writes(op *command.Op) bool {
 	return op.Req.Spec.Kind == command.Write || op.Req.Spec.Kind == command.DDL

@@ -109,7 +109,7 @@ func parseBatch(op *command.Op, field string) (a batchArgs, err error) {
 		return a, err
 	}
 	a = batchArgs{ns: op.Req.NS(coll), list: op.Req.DocList(field), ordered: op.Req.BoolOr("ordered", true)}
-	return a, command.CheckBatch(a.list.Count())
+	return a, op.Req.CheckBatch(a.list.Count())
 }
 
 // beginBatch begins an insert, update or delete once its arguments are read: it acquires the collection.
