@@ -43,6 +43,7 @@ type collMod struct {
 	pipeline              value.Value
 	changes               []value.Field  // *_old and *_new of the reply
 	usage                 *catalog.Usage // reset once the index is hidden or unhidden
+	enforces              []byte         // the key of the index that refuses duplicates from then on; nil for none
 }
 
 // indexMod is the index argument of collMod.
@@ -216,7 +217,7 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 
 // modify applies a collMod to the collection or view with that name.
 func (w *operation) modify(m *collMod) error {
-	m.changes, m.usage = nil, nil
+	m.changes, m.usage, m.enforces = nil, nil, nil
 	s := w.ddl.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
@@ -295,6 +296,8 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	mixed := op.Arg(namespace.MixedSchema)
 	if isTS {
 		switch {
+		case m.index != nil && m.index.prepare.Truthy():
+			return command.BadOption("cannot set 'prepareUnique' for indexes of a time-series collection")
 		case mixed.IsMissing():
 		case !mixed.Truthy():
 			return command.BadOption("%s can only be set to true", namespace.MixedSchema)
@@ -571,6 +574,9 @@ func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m 
 		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))
 		m.usage = idx.Usage
 		o.Flag("hidden", !idx.Hidden)
+	}
+	if i.prepare.Truthy() && !idx.PrepareUnique || i.uniq.Truthy() && !idx.Unique {
+		m.enforces = idx.Spec.KeyPattern
 	}
 	if !i.prepare.IsMissing() && i.prepare.Truthy() != idx.PrepareUnique {
 		if !i.expire.IsMissing() || !i.hidden.IsMissing() || !i.uniq.IsMissing() {
