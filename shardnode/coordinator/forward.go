@@ -82,6 +82,9 @@ func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
 	if at != f.ns() {
 		f.at.Buckets = catalog.CollOf(at)
 	}
+	if err := r.m.checkUUID(f.ns(), e.UUID, expectedUUID(f)); err != nil {
+		return false, err
+	}
 	f.at.UUID = e.UUID
 	return false, f.locate(ctx, r)
 }
