@@ -100,6 +100,9 @@ func (c *VectorClock) Now() VectorTime {
 // ClusterTime returns only the cluster time.
 func (c *VectorClock) ClusterTime() uint64 { return c.cluster.Load() }
 
+// Topology returns only the topology time.
+func (c *VectorClock) Topology() uint64 { return c.topology.Load() }
+
 // Tick reserves n consecutive cluster times, as an oplog needs for n entries, and returns the first.
 func (c *VectorClock) Tick(n uint32) uint64 {
 	if n == 0 {

@@ -54,12 +54,12 @@ type Registry struct {
 		byID     map[string]*Shard
 		topology uint64
 	}
-	refreshing sync.Mutex
+	refreshing chan struct{} // full during a reload
 }
 
 // NewRegistry returns an empty registry. dial connects to a shard by its hosts.
 func NewRegistry(config Peer, clock *VectorClock, dial func(set string, hosts []string) (Peer, error)) *Registry {
-	r := &Registry{config: config, clock: clock, dial: dial}
+	r := &Registry{config: config, clock: clock, dial: dial, refreshing: make(chan struct{}, 1)}
 	r.mu.byID = make(map[string]*Shard)
 	return r
 }
@@ -87,8 +87,20 @@ func ParseShard(doc []byte) (*Shard, error) {
 // Reload reloads config.shards. Shards whose set did not change keep their peer and its connections. An invalid
 // entry, or one without a valid address, is skipped: looking it up fails, but the other shards remain reachable.
 func (r *Registry) Reload(ctx context.Context) error {
-	r.refreshing.Lock()
-	defer r.refreshing.Unlock()
+	return r.reloadUnless(ctx, func() bool { return false })
+}
+
+// reloadUnless is Reload, unless nothing is left to do once it is this one's turn.
+func (r *Registry) reloadUnless(ctx context.Context, done func() bool) error {
+	select {
+	case r.refreshing <- struct{}{}:
+		defer func() { <-r.refreshing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if done() {
+		return nil
+	}
 	// Catalog reads are not older than the config time, so this one shows every change up to the current topology time,
 	// including the removal of a shard.
 	topology := r.known()
@@ -181,6 +193,7 @@ func (s *Shard) ConnString() string {
 
 // Shard finds a shard by id, replica set name, host or connection string, reloading once if it is not known.
 func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
+	r.follow(ctx)
 	if s := r.find(key); s != nil {
 		return s, nil
 	}
@@ -212,10 +225,27 @@ func (r *Registry) Listed(ctx context.Context, key string) (*Shard, error) {
 
 // CatchUp reloads the registry unless it has the shards of a topology time, or of a later one.
 func (r *Registry) CatchUp(ctx context.Context, topology uint64) error {
-	if r.Topology() >= topology {
+	has := func() bool { return r.Topology() >= topology }
+	if has() {
 		return nil
 	}
-	return r.Reload(ctx)
+	return r.reloadUnless(ctx, has)
+}
+
+// followLimit is the time for which an operation waits for the newest list of shards, before it uses the one that is there.
+const followLimit = time.Second
+
+// follow reloads the registry if shards were added or removed since.
+//
+// Hazard: a router that has read a collection's table anew, and the list of shards before, would send a write for a new set to the one that had its name before, which may still run and which finds
+// itself an owner as well.
+func (r *Registry) follow(ctx context.Context) {
+	if r.clock == nil || r.clock.Topology() <= r.Topology() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, followLimit)
+	defer cancel()
+	_ = r.CatchUp(ctx, r.clock.Topology()) // the config server may be electing, and most shards are the same
 }
 
 func (r *Registry) find(key string) *Shard {
@@ -236,6 +266,7 @@ func (r *Registry) find(key string) *Shard {
 
 // All lists the shards by id, loading them first if none is known.
 func (r *Registry) All(ctx context.Context) ([]*Shard, error) {
+	r.follow(ctx)
 	r.mu.RLock()
 	n := len(r.mu.byID)
 	r.mu.RUnlock()

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
@@ -36,4 +37,46 @@ func TestRegistryFindsASetOfTheSameName(t *testing.T) {
 			t.Errorf("%s: %d peers were made, want %d", x.host, dialed, x.dialed)
 		}
 	}
+}
+
+// Whoever knows that the list of shards has changed uses the new one: it used to be read beside the operations, some of which still went to a set that had left. While it cannot be read they go on with
+// the old one.
+func TestRegistryIsAsNewAsItsClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host, topology, reads, down := "s/h1:1", Timestamp(10, 1), 0, false
+		config := LocalPeer(func(ctx context.Context, q *wire.Message, dst []byte) ([]byte, error) {
+			reads++
+			if down {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return (&hostsOf{host, topology}).Call(ctx, q, dst)
+		})
+		clock := NewVectorClock(nil)
+		r := NewRegistry(config, clock, func(string, []string) (Peer, error) { return LocalPeer(nil), nil })
+		expect := func(want string, read int) {
+			t.Helper()
+			s, err := r.Shard(t.Context(), "a")
+			if err != nil || s.Host != want || reads != read {
+				t.Errorf("%v, %v after %d reads, want %s after %d", s, err, reads, want, read)
+			}
+			if all, err := r.All(t.Context()); err != nil || len(all) != 1 || all[0].Host != want {
+				t.Errorf("%v, %v, want %s", all, err, want)
+			}
+		}
+		expect("s/h1:1", 1)
+		expect("s/h1:1", 1)
+		host, topology = "s/h2:1", Timestamp(20, 1)
+		clock.AdvanceTopology(topology)
+		expect("s/h2:1", 2)
+		clock.AdvanceTopology(Timestamp(30, 1)) // which no entry has
+		expect("s/h2:1", 3)
+		expect("s/h2:1", 3)
+		down = true
+		host = "s/h3:1"
+		clock.AdvanceTopology(Timestamp(40, 1))
+		expect("s/h2:1", 4)
+		down = false
+		expect("s/h3:1", 6)
+	})
 }

@@ -20,26 +20,19 @@ import (
 // coordinatorDocs is the collection of the state documents.
 const coordinatorDocs = "sharding_configsvr_coordinators"
 
-// settingRuns holds the operations that this primary coordinates.
+// settingRuns holds the operations that this primary coordinates, by kind, the name of the client's command.
 type settingRuns struct {
 	patience time.Duration // clientPatience, except in tests
-	mu       struct {
-		sync.Mutex
-		ctx  context.Context        // ends when the node steps down; nil before it has stepped up
-		wg   *sync.WaitGroup        // of this term
-		runs map[string]*settingRun // by kind, the name of the client's command
-	}
+	jobs[string, *settingRun]
 }
 
 // settingRun is one operation.
 type settingRun struct {
-	m       *Manager
-	kind    string
-	cmd     []byte // the client's command without generic arguments
-	step    string // of the goroutine that drives it; "" before the first
-	started bool   // guarded by the lock of settingRuns
-	done    chan struct{}
-	err     error // before done is closed
+	job
+	m    *Manager
+	kind string
+	cmd  []byte // the client's command without generic arguments
+	step string // of the goroutine that drives it; "" before the first
 
 	mu struct {
 		sync.Mutex
@@ -51,58 +44,33 @@ type settingRun struct {
 func newSettingRun(m *Manager, cmd []byte) *settingRun {
 	it := value.Walk(cmd)
 	kind, _, _ := it.Next()
-	return &settingRun{m: m, kind: string(kind), cmd: cmd, done: make(chan struct{})}
+	return &settingRun{job: newJob(), m: m, kind: string(kind), cmd: cmd}
 }
 
 // LoadCoordinators reads the operations that an earlier primary has not completed, before clients write.
-func (m *Manager) LoadCoordinators(ctx context.Context, _ int64) error {
+func (m *Manager) LoadCoordinators(ctx context.Context, term int64) error {
 	docs, err := m.find(ctx, coordinatorDocs, doc())
 	if err != nil {
 		return err
 	}
-	s := &m.settings
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.ctx, s.mu.wg, s.mu.runs = ctx, new(sync.WaitGroup), make(map[string]*settingRun)
+	runs := make(map[string]*settingRun)
 	for _, raw := range docs {
 		r := newSettingRun(m, bytes.Clone(value.LookupDoc(raw, "command")))
 		if r.steps(ctx) == nil {
 			continue // skip documents that a client has inserted
 		}
 		r.step = value.Lookup(raw, "phase").Str()
-		s.mu.runs[r.kind] = r
+		runs[r.kind] = r
 	}
+	m.settings.load(ctx, term, runs)
 	return nil
 }
 
 // RunCoordinators drives all operations until ctx ends.
 func (m *Manager) RunCoordinators(ctx context.Context) {
-	s := &m.settings
-	s.mu.Lock()
-	wg := s.mu.wg
-	for _, r := range s.mu.runs {
-		s.start(ctx, r)
-	}
-	s.mu.Unlock()
+	wait := m.settings.resume(ctx)
 	<-ctx.Done()
-	wg.Wait()
-}
-
-// start drives an operation in the background, unless it is being driven already. s.mu must be held.
-func (s *settingRuns) start(ctx context.Context, r *settingRun) {
-	if r.started {
-		return
-	}
-	r.started = true
-	s.mu.wg.Go(func() {
-		defer close(r.done)
-		r.err = r.drive(ctx)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.mu.runs[r.kind] == r { // another one continues the run of an earlier term
-			delete(s.mu.runs, r.kind)
-		}
-	})
+	wait()
 }
 
 // active reports whether an operation is under way.
@@ -126,8 +94,8 @@ func (m *Manager) Coordinate(op *command.Op, setting msg.Message) error {
 func (s *settingRuns) begin(r *settingRun) (*settingRun, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
-		return nil, errNotPrimary
+	if err := s.primary(); err != nil {
+		return nil, err
 	}
 	switch other := s.mu.runs[r.kind]; {
 	case other == nil:
@@ -193,6 +161,7 @@ func (r *settingRun) noteAttempt(began time.Time, err error) {
 
 // drive executes the steps from the stored one on, and removes the state document. If the node steps down, the operation is left as it is, for the next primary.
 func (r *settingRun) drive(ctx context.Context) error {
+	defer r.m.settings.forget(r)
 	failed := r.through(ctx)
 	if ctx.Err() == nil {
 		if err := r.retry(ctx, func() error { return r.m.remove(ctx, coordinatorDocs, doc(fld("_id", str(r.kind)))) }); failed == nil {
@@ -203,6 +172,15 @@ func (r *settingRun) drive(ctx context.Context) error {
 		return errNotPrimary
 	}
 	return failed
+}
+
+// forget lets another operation of the kind begin.
+func (s *settingRuns) forget(r *settingRun) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.runs[r.kind] == r { // another one continues the run of an earlier term
+		delete(s.mu.runs, r.kind)
+	}
 }
 
 // through executes the steps.

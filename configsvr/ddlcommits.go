@@ -86,14 +86,12 @@ func (m *Manager) runAllowMigrations(op *command.Op, req *msg.AllowMigrations, d
 		return dst, err
 	}
 	defer free()
-	field := doc(fld("allowMigrations", value.NewBool(false)))
-	change := doc(fld("$set", field))
-	if req.Allow {
-		change = doc(fld("$unset", field))
-	}
-	n, err := m.update(op, "collections", doc(fld("_id", str(req.NS)), fld("unsplittable", doc(fld("$ne", value.NewBool(true))))), change, false)
-	if err == nil && n == 0 {
+	raw, e, err := m.entry(op, req.NS)
+	if err == nil && (e == nil || e.Unsplittable) {
 		err = mongoerr.Newf(mongoerr.NamespaceNotSharded, "Collection %s is not sharded", req.NS)
+	}
+	if err == nil {
+		err = m.setPermission(op, raw, e, "allowMigrations", req.Allow)
 	}
 	if err == nil {
 		m.log(op, "setAllowMigrations", req.NS, doc(fld("allowMigrations", value.NewBool(req.Allow))))
@@ -134,13 +132,42 @@ func (m *Manager) permitMigrations(ctx context.Context, ns string, uuid [16]byte
 		return err
 	}
 	defer unlock()
-	field := doc(fld("permitMigrations", value.NewBool(false)))
-	change := doc(fld("$set", field))
-	if allow {
-		change = doc(fld("$unset", field))
+	raw, e, err := m.entry(ctx, ns)
+	if err != nil || e == nil || e.UUID != uuid {
+		return err
 	}
-	_, err = m.update(ctx, "collections", doc(fld("_id", str(ns)), fld("uuid", value.NewBinary(4, uuid[:]))), change, false)
-	return err
+	return m.setPermission(ctx, raw, e, "permitMigrations", allow)
+}
+
+// setPermission sets a field of a collection's entry that allows its migrations, or forbids them, and with it, atomically, gives a chunk the next minor version, by which nodes that
+// compare versions notice that the entry has changed. The lock of the collection's table must be held.
+func (m *Manager) setPermission(ctx context.Context, raw []byte, e *cluster.CollectionEntry, field string, allow bool) error {
+	w := &msg.WriteTogether{NS: "config.collections", Changes: msg.Changes{Put: [][]byte{value.Doc(permitted(raw, field, allow)...)}}, AlsoNS: "config.chunks"}
+	if was := value.Lookup(raw, field); (was.IsMissing() || was.Truthy()) == allow {
+		return m.writePlaced(ctx, w) // an earlier attempt may not be durable yet
+	}
+	newest, err := m.first(ctx, 1, "chunks", doc(fld("uuid", value.NewBinary(4, e.UUID[:]))), fld("lastmod", value.NewInt32(-1)))
+	if err != nil {
+		return err
+	}
+	for _, c := range newest { // none while the collection is being created
+		v := e.Generation.WithCombined(value.Lookup(c, "lastmod").TimestampU64()).IncMinor()
+		w.Also.Put = append(w.Also.Put, value.Doc(withField(c, "lastmod", lastmod(v).Val)...))
+	}
+	return m.writePlaced(ctx, w)
+}
+
+// permitted returns the fields of a collection's entry with one that allows migrations, or forbids them. Allowed is what has no such field.
+func permitted(raw []byte, field string, allow bool) (out []value.Field) {
+	if !allow {
+		return withField(raw, field, value.NewBool(false))
+	}
+	for k, v := range value.Elements(raw) {
+		if k != field {
+			out = append(out, fld(k, v))
+		}
+	}
+	return out
 }
 
 // askWait is the time limit for a coordinator to reply whether its run still requests the change of the catalog.

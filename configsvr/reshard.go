@@ -24,25 +24,14 @@ import (
 // Each state is stored before its work begins, and its work may be repeated by the next primary. The primary shard of the database holds
 // the collection's DDL lock meanwhile, and requests the removal of the document when it knows the outcome.
 
-// reshardings holds the operations that this primary runs, and completed ones whose caller has not received the outcome.
-type reshardings struct {
-	wg sync.WaitGroup
-	mu struct {
-		sync.Mutex
-		ctx  context.Context // ends when the node steps down; nil before it has stepped up
-		term int64           // as primary
-		runs map[[16]byte]*resharding
-	}
-}
+// reshardings holds the operations that this primary runs, by their ids, and completed ones whose caller has not received the outcome.
+type reshardings = jobs[[16]byte, *resharding]
 
 // resharding is one operation.
 type resharding struct {
-	m    *Manager
-	doc  *reshardState // of the goroutine that drives it
-	done chan struct{}
-	err  error // before done is closed
-	// started is set once a goroutine drives it. The lock of reshardings guards it.
-	started bool
+	job
+	m   *Manager
+	doc *reshardState // of the goroutine that drives it
 
 	mu struct {
 		sync.Mutex
@@ -60,54 +49,32 @@ func (m *Manager) LoadReshardings(ctx context.Context, term int64) error {
 	if err != nil {
 		return err
 	}
-	s := &m.resharding
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.ctx, s.mu.term, s.mu.runs = ctx, term, make(map[[16]byte]*resharding)
+	runs := make(map[[16]byte]*resharding)
 	for _, raw := range docs {
 		d, err := readReshardState(raw)
 		if err != nil {
 			continue // skip documents that a client has inserted
 		}
 		d.takenOver(term)
-		s.mu.runs[d.id] = newResharding(m, d)
+		runs[d.id] = newResharding(m, d)
 	}
+	m.resharding.load(ctx, term, runs)
 	return nil
 }
 
 // RunReshardings drives all operations until ctx ends.
 func (m *Manager) RunReshardings(ctx context.Context) {
-	s := &m.resharding
-	s.mu.Lock()
-	for _, r := range s.mu.runs {
-		m.startResharding(ctx, r)
-	}
-	s.mu.Unlock()
+	wait := m.resharding.resume(ctx)
 	m.tellUntold(ctx)
 	<-ctx.Done()
-	s.wg.Wait()
+	wait()
 }
 
 func newResharding(m *Manager, d *reshardState) *resharding {
-	r := &resharding{m: m, doc: d, done: make(chan struct{})}
+	r := &resharding{job: newJob(), m: m, doc: d}
 	r.mu.state, r.mu.force = d.state, d.force
 	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
 	return r
-}
-
-// startResharding drives an operation in the background, unless it is being driven already: a client's operation may have begun before a new
-// primary starts those that it has found. The lock of reshardings must be held.
-func (m *Manager) startResharding(ctx context.Context, r *resharding) {
-	if r.started {
-		return
-	}
-	r.started = true
-	m.resharding.wg.Add(1)
-	go func() {
-		defer m.resharding.wg.Done()
-		defer close(r.done)
-		r.err = r.drive(ctx)
-	}()
 }
 
 // runReshard begins an operation, or joins it, and waits for its end.
@@ -177,12 +144,12 @@ func (m *Manager) beginReshard(ctx context.Context, req *msg.ConfigReshard) (*re
 			return nil, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "Only one resharding operation is allowed to be active at a time, aborting resharding op for %s", req.NS)
 		}
 	}
-	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
-		return nil, errNotPrimary
+	if err := s.primary(); err != nil {
+		return nil, err
 	}
 	d.takenOver(s.mu.term)
 	s.mu.runs[req.ID] = r
-	m.startResharding(s.mu.ctx, r)
+	s.start(s.mu.ctx, r)
 	return r, nil
 }
 
@@ -193,19 +160,10 @@ func (m *Manager) reshardOf(id [16]byte) (*resharding, error) {
 	s := &m.resharding
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
-		return nil, errNotPrimary
+	if err := s.primary(); err != nil {
+		return nil, err
 	}
 	return s.mu.runs[id], nil
-}
-
-func (r *resharding) ended() bool {
-	select {
-	case <-r.done:
-		return true
-	default:
-		return false
-	}
 }
 
 // reshardOn finds the operation on a collection that has not ended.
@@ -213,8 +171,8 @@ func (m *Manager) reshardOn(ns string, id *[16]byte) (*resharding, error) {
 	s := &m.resharding
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mu.ctx == nil || s.mu.ctx.Err() != nil {
-		return nil, errNotPrimary
+	if err := s.primary(); err != nil {
+		return nil, err
 	}
 	for _, r := range s.mu.runs {
 		if r.doc.named(ns) && !r.ended() && (id == nil || r.doc.id == *id) {

@@ -1,6 +1,7 @@
 package configsvr
 
 import (
+	"bytes"
 	"context"
 	"testing"
 	"testing/synctest"
@@ -41,10 +42,19 @@ func TestTableLocks(t *testing.T) {
 func TestMigrationsAreForbiddenDuringOtherCommits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := 0
-		m := New(cluster.LocalPeer(func(context.Context, *wire.Message, []byte) ([]byte, error) {
+		entry := doc(fld("_id", str("d.a")), fld("uuid", value.NewBinary(4, bytes.Repeat([]byte{1}, 16))), fld("lastmodEpoch", value.NewObjectID([12]byte{1})),
+			fld("timestamp", value.NewTimestamp(1, 1)), fld("key", doc(fld("x", value.NewInt32(1)))))
+		m := New(cluster.LocalPeer(func(_ context.Context, q *wire.Message, _ []byte) ([]byte, error) {
+			if of := value.Lookup(q.Body, "find"); !of.IsMissing() {
+				found := arr()
+				if of.Str() == "collections" {
+					found = arr(entry)
+				}
+				return value.Doc(fld("cursor", doc(fld("firstBatch", found), fld("id", value.NewInt64(0)), fld("ns", str("config.c")))), fld("ok", value.NewInt32(1))), nil
+			}
 			written++
-			return value.Doc(value.F("n", value.NewInt32(1)), value.F("ok", value.NewInt32(1))), nil
-		}), nil, nil, nil)
+			return value.Doc(fld("ok", value.NewInt32(1))), nil
+		}), nil, cluster.NewVectorClock(nil), nil)
 		other, err := m.lockTable(t.Context(), "d.b")
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +65,7 @@ func TestMigrationsAreForbiddenDuringOtherCommits(t *testing.T) {
 			t.Fatal(err)
 		}
 		go func() {
-			if err := m.permitMigrations(t.Context(), "d.a", [16]byte{1}, false); err != nil {
+			if err := m.permitMigrations(t.Context(), "d.a", [16]byte(bytes.Repeat([]byte{1}, 16)), false); err != nil {
 				t.Error(err)
 			}
 		}()

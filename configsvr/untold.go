@@ -79,7 +79,7 @@ func (m *Manager) tell(ctx context.Context, u untold) error {
 
 // tellLater tells a shard as soon as it replies, unless it leaves the cluster or ctx ends.
 func (m *Manager) tellLater(ctx context.Context, u untold) {
-	m.resharding.wg.Go(func() {
+	m.resharding.beside(func() {
 		retry := func(f func() error) bool {
 			for try := 0; f() != nil; try++ {
 				if cluster.Backoff(ctx, try) != nil {

@@ -3,6 +3,7 @@ package router_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -165,6 +166,38 @@ func TestSetAllowMigrations(t *testing.T) {
 			t.Errorf("%s: %v, want %d", cmd, m, code)
 		}
 	}
+}
+
+// Each change of the permission to move chunks gives one chunk the next minor version, so that nodes notice that the entry has changed; a repeated one changes nothing.
+func TestPermissionsToMoveHaveVersions(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1"}`)
+	versions := func() (all []bson.Timestamp) {
+		for _, d := range c.all("config", `{"find": "chunks", "sort": {"lastmod": 1}}`) {
+			all = append(all, get(d, "lastmod").(bson.Timestamp))
+		}
+		return all
+	}
+	first := versions()
+	newest := first[len(first)-1]
+	for i, cmd := range []string{`{"setAllowMigrations": "db.c", "allowMigrations": false}`, `{"setAllowMigrations": "db.c", "allowMigrations": true}`} {
+		for range 2 {
+			c.run("admin", cmd)
+			want := append(slices.Clone(first[:len(first)-1]), bson.Timestamp{T: newest.T, I: newest.I + uint32(i) + 1})
+			if now := versions(); !slices.Equal(now, want) {
+				t.Errorf("after %s: %v, want %v", cmd, now, want)
+			}
+		}
+	}
+	c.run("db", `{"collMod": "c", "validationAction": "warn"}`) // forbids migrations, and allows them again
+	if now := versions(); now[len(now)-1] != (bson.Timestamp{T: newest.T, I: newest.I + 4}) {
+		t.Errorf("after a DDL: %v", now)
+	}
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1, "k": -1}, {"_id": 2, "k": 1}]}`)
+	c.expect(len(c.all("db", `{"find": "c"}`)), `2`)
 }
 
 // The primary of the coordinating shard changes at each phase of an untrackUnshardedCollection.
