@@ -356,6 +356,13 @@ func (k *ShardKeyPattern) IsPrefixOfIndex(index []byte) bool {
 	return true
 }
 
+// AdmitsIndex reports whether an index with a specification may exist on a collection sharded by k. One that refuses duplicates, because it is unique or is being made
+// so (prepareUnique), finds those on its own shard alone.
+func (k *ShardKeyPattern) AdmitsIndex(spec []byte) bool {
+	enforces := value.Lookup(spec, "unique").Truthy() || value.Lookup(spec, "prepareUnique").Truthy()
+	return !enforces || k.UniqueIndexAllowed(value.LookupDoc(spec, "key"))
+}
+
 // UniqueIndexAllowed reports whether a unique index may exist on a collection sharded by k: its fields must begin
 // with the shard key (the _id index is unique per shard only).
 func (k *ShardKeyPattern) UniqueIndexAllowed(index []byte) bool {

@@ -444,8 +444,13 @@ func (m *Manager) runForgetReshard(op *command.Op, req *msg.ForgetReshard, dst [
 	return dst, nil
 }
 
-// runCleanupReshard removes what remains of an operation without a state document.
+// runCleanupReshard removes what remains of an operation without a state document. None begins meanwhile (beginReshard): its table would be taken for such remains.
 func (m *Manager) runCleanupReshard(op *command.Op, req *msg.CleanupReshard, dst []byte) ([]byte, error) {
+	unlock, err := m.ddl.lock(op, req.NS, timeseries.BucketsOf(req.NS))
+	if err != nil {
+		return dst, err
+	}
+	defer unlock()
 	if _, err := m.reshardOn(req.NS, nil); err == nil {
 		return dst, mongoerr.Newf(mongoerr.ReshardCollectionInProgress, "a resharding of %s is in progress; abort it with abortReshardCollection", req.NS)
 	} else if mongoerr.CodeOf(err) != mongoerr.NoSuchReshardCollection {

@@ -114,7 +114,7 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	}
 	served := false
 	for _, s := range p.indexes {
-		if value.Lookup(s, "unique").Truthy() && !p.key.UniqueIndexAllowed(value.Lookup(s, "key").Doc()) {
+		if !p.key.AdmitsIndex(s) {
 			return false, mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
 				p.ns, value.Lookup(s, "name").Str())
 		}

@@ -480,6 +480,9 @@ func (r *Router) listShards(op *command.Op, dst []byte) ([]byte, error) {
 
 // addShard and removeShard change the set of shards.
 func (r *Router) addShard(op *command.Op, dst []byte) ([]byte, error) {
+	if !op.Arg("maxSize").IsMissing() { // removed in 6.2 (manual: addShard)
+		return dst, mongoerr.New(mongoerr.InvalidOptions, "maxSize is not supported any more: the size of a shard cannot be limited")
+	}
 	dst, err := r.configCommand(op, &msg.AddShard{Connection: op.Req.Cmd.Str(), Name: op.Req.Str("name")}, dst)
 	if err == nil {
 		err = r.Registry.Reload(op)

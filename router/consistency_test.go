@@ -110,3 +110,26 @@ func TestCheckMetadataConsistency(t *testing.T) {
 	c.expect((<-done)["ok"], `1.0`)
 	check("db", `{"checkMetadataConsistency": "f"}`, "")
 }
+
+// A check of a time series by its name checks its buckets, which it used to pass over: the series itself is a view.
+func TestConsistencyOfATimeSeriesByItsName(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("admin", `{"shardCollection": "db.ts", "key": {"m": 1}, "timeseries": {"timeField": "t", "metaField": "m"}}`)
+	c.run("admin", `{"split": "db.system.buckets.ts", "middle": {"meta": 0}}`)
+	c.run("admin", `{"moveChunk": "db.system.buckets.ts", "find": {"meta": 5}, "to": "shard1", "_waitForDelete": true}`)
+	c.expect(c.all("db", `{"checkMetadataConsistency": "ts", "checkIndexes": true}`), `[]`)
+	if m := c.onPeer(c.shards["shard1"], "db", `{"dropIndexes": "system.buckets.ts", "index": "m_1_t_1"}`); m["ok"] == 1.0 {
+		t.Fatalf("the index of the shard key was dropped: %v", m)
+	}
+	if m := c.onPeer(c.shards["shard1"], "db", `{"createIndexes": "system.buckets.ts", "indexes": [{"key": {"meta.x": 1}, "name": "x"}]}`); m["ok"] != 1.0 {
+		t.Fatal(m)
+	}
+	for _, name := range []string{`"ts"`, `"system.buckets.ts"`, `1`} {
+		found := c.all("db", `{"checkMetadataConsistency": `+name+`, "checkIndexes": true}`)
+		if len(found) != 1 || get(found[0], "type") != "InconsistentIndex" || get(get(found[0], "details"), "namespace") != "db.system.buckets.ts" {
+			t.Errorf("%s: %s", name, show(found))
+		}
+	}
+}

@@ -270,6 +270,67 @@ func TestRefusedCollModChangesNoShard(t *testing.T) {
 	c.run("db", `{"collMod": "c", "index": {"name": "u", "unique": true}}`)
 }
 
+// Shards enforce uniqueness each on its own: on a sharded collection no index is made unique, or prepared for it (prepareUnique), that does not begin with the shard key, and no collection
+// that has such an index is sharded by the key (manual: Convert an Existing Index to a Unique Index). A chunk could not move to a shard that has one of its values already. An index of a
+// time series is not prepared either (SERVER-83370).
+func TestIndexesThatShardsCannotEnforce(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	refused := func(db, cmd string) {
+		t.Helper()
+		if m := c.raw(db, cmd); m["code"] != int32(mongoerr.InvalidOptions) {
+			t.Errorf("%s: %v", cmd, m)
+		}
+	}
+	const indexes = `{"createIndexes": "%s", "indexes": [{"key": {"k": 1}, "name": "k"}, {"key": {"u": 1}, "name": "u"%s}, {"key": {"k": 1, "u": 1}, "name": "ku"}, {"key": {"z": 1}, "name": "z"}]}`
+	for _, coll := range []string{"c", "prepared", "unchecked", "placed"} {
+		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1, "k": -1, "u": 1, "z": 1}, {"_id": 2, "k": 1, "u": 2, "z": 1}]}`, coll))
+		prepared := `, "prepareUnique": true`
+		if coll == "c" || coll == "placed" {
+			prepared = ""
+		}
+		c.run("db", fmt.Sprintf(indexes, coll, prepared))
+	}
+	c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 0}}`)
+	c.run("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shard1"}`)
+	refused("db", `{"collMod": "c", "index": {"name": "u", "prepareUnique": true}}`)
+	refused("db", `{"collMod": "c", "index": {"keyPattern": {"u": 1}, "prepareUnique": true}}`)
+	for _, id := range []string{"shard0", "shard1"} {
+		if c.server[id].Node.Engine.Catalog().Lookup("db.c").Index("u").PrepareUnique {
+			t.Errorf("the index is prepared on %s", id)
+		}
+	}
+	c.run("db", `{"collMod": "c", "index": {"name": "ku", "prepareUnique": true}}`)
+	c.run("db", `{"collMod": "c", "index": {"name": "ku", "unique": true}}`)
+	refused("admin", `{"reshardCollection": "db.c", "key": {"z": 1}}`)
+
+	refused("admin", `{"shardCollection": "db.prepared", "key": {"k": 1}}`)
+	c.run("db", `{"collMod": "prepared", "index": {"name": "u", "prepareUnique": false}}`)
+	c.run("admin", `{"shardCollection": "db.prepared", "key": {"k": 1}}`)
+	c.run("db", `{"collMod": "prepared", "index": {"name": "ku", "prepareUnique": true}}`)
+	refused("admin", `{"reshardCollection": "db.prepared", "key": {"z": 1}}`)
+	c.run("admin", `{"shardCollection": "db.unchecked", "key": {"k": 1}, "enforceUniquenessCheck": false}`)
+	refused("db", `{"collMod": "unchecked", "index": {"name": "u", "unique": true}}`)
+
+	c.run("admin", `{"moveCollection": "db.placed", "toShard": "shard1"}`)
+	c.run("db", `{"collMod": "placed", "index": {"name": "u", "prepareUnique": true}}`)
+	refused("admin", `{"shardCollection": "db.placed", "key": {"k": 1}}`)
+	c.run("db", `{"collMod": "placed", "index": {"name": "u", "unique": true}}`)
+
+	for _, series := range []string{"plain", "sharded"} {
+		c.run("db", fmt.Sprintf(`{"create": %q, "timeseries": {"timeField": "t", "metaField": "m"}}`, series))
+		if series == "sharded" {
+			c.run("admin", `{"shardCollection": "db.sharded", "key": {"m": 1}}`)
+		}
+		refused("db", fmt.Sprintf(`{"collMod": %q, "index": {"name": "m_1_t_1", "prepareUnique": true}}`, series))
+		refused("db", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": {"m": 1, "x": 1}, "name": "x", "prepareUnique": true}]}`, series))
+	}
+	c.leftOver()
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+}
+
 // A router that loses the reply of a coordinator sends the request again and gets the reply to the first one, though there is nothing left
 // to do.
 func TestLostReplyOfDDL(t *testing.T) {

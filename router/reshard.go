@@ -52,25 +52,36 @@ func (r *Router) reshardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if v := op.Arg("numInitialChunks"); !v.IsNullish() && (want.Chunks < 1 || want.Chunks > 10000) {
 		return dst, mongoerr.Newf(mongoerr.BadValue, "BSON field 'numInitialChunks' value must be >= 1 and <= 10000, actual value '%d'", want.Chunks)
 	}
-	if v := op.Arg("zones"); !v.IsNullish() {
-		want.Zones = [][]byte{}
-		for _, z := range value.Values(v.Doc()) {
-			if z.T != value.Document {
-				return dst, command.WrongType("reshardCollection.zones", z.T, command.TObject)
-			}
-			for _, bound := range []string{"min", "max"} {
-				if b := value.Lookup(z.Doc(), bound); b.T != value.Document {
-					return dst, mongoerr.MissingField("reshardCollection.zones." + bound)
-				}
-			}
-			want.Zones = append(want.Zones, z.Doc())
-		}
-	}
 	var err error
+	if want.Zones, err = parseZones(op); err != nil {
+		return dst, err
+	}
 	if want.Distribution, err = parseDistribution(op); err != nil {
 		return dst, err
 	}
 	return r.reshard(op, want, dst)
+}
+
+// zoneFields are the fields of an element of zones. A range without a zone is of none.
+var zoneFields = []command.Field{command.Opt("zone", command.TString), command.Req("min", command.TObject), command.Req("max", command.TObject)}
+
+// parseZones reads the ranges of zones; nil if they are not given.
+func parseZones(op *command.Op) (out [][]byte, err error) {
+	v := op.Arg("zones")
+	if v.IsNullish() {
+		return nil, nil
+	}
+	out = [][]byte{}
+	for _, z := range value.Values(v.Doc()) {
+		if z.T != value.Document {
+			return nil, command.WrongType("reshardCollection.zones", z.T, command.TObject)
+		}
+		if _, err := command.ParseFields("reshardCollection.zones", z.Doc(), zoneFields); err != nil {
+			return nil, err
+		}
+		out = append(out, z.Doc())
+	}
+	return out, nil
 }
 
 // parseDistribution reads the shards, and possibly the ranges, of shardDistribution; nil if it is not given.

@@ -1,13 +1,19 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -90,6 +96,54 @@ func TestRemainsOfAReshardingAreCleanedUp(t *testing.T) {
 	c.expect(temporary(), `[]`)
 	c.expect(len(c.all("config", fmt.Sprintf(`{"find": "chunks", "filter": {"uuid": %s}}`, show(get(left[0], "uuid"))))), `0`)
 	c.expect(c.counted("c", 1), `10`)
+	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+}
+
+// A cleanupReshardCollection that has found no resharding, and is held up, does not remove the table of one that has begun meanwhile: the resharding begins behind it. It used to lose its
+// chunks, and with its commit the collection.
+func TestCleanupDoesNotMeetAResharding(t *testing.T) {
+	t.Parallel()
+	var looked atomic.Int32 // how often the config server has looked for the collection's entry since the test has begun, from 1 on
+	held, planned, free := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	c := newHookedCluster(t, 2, clusterHooks{own: func(to cluster.Peer) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if value.Lookup(m.Body, "find").Str() == "collections" && value.Lookup(value.LookupDoc(m.Body, "filter"), "_id").Str() == "db.c" && looked.Load() > 0 {
+				switch looked.Add(1) {
+				case 2:
+					close(held)
+					<-free
+				case 3:
+					close(planned)
+				}
+			}
+			return to.Call(ctx, m, dst)
+		})
+	}})
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.shardedAs("c", 1, 10)
+	reached, release := c.hangOn("shard1", "reshardingPauseRecipientAtState", "state", "applying")
+	looked.Store(1)
+	cleaned := c.later("admin", `{"cleanupReshardCollection": "db.c"}`)
+	<-held
+	resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "numInitialChunks": 4}`)
+	<-planned
+	for range 20 { // a resharding that does not wait has its table by then
+		if len(c.all("config", `{"find": "collections", "filter": {"_id": {"$regex": "resharding"}}}`)) > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	close(free)
+	if m := <-cleaned; m["ok"] != 1.0 {
+		t.Errorf("the cleanup: %v", m)
+	}
+	reached()
+	release()
+	if m := <-resharded; m["ok"] != 1.0 {
+		t.Errorf("the resharding: %v", m)
+	}
+	c.expect(c.counted("c", 1), `10`)
+	c.expect(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "key"), `{"k":1}`)
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }
 

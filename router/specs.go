@@ -151,7 +151,7 @@ func (r *Router) toOwnersFirst(op *command.Op, dst []byte) ([]byte, error) {
 func (r *Router) shardingSpecs() []command.Spec {
 	any, str := command.TAny, command.TString
 	o, req := command.Opt, command.Req
-	add := admin("addShard", str, r.addShard, o("name", any), o("maxSize", any))
+	add := admin("addShard", str, r.addShard, o("name", str), o("maxSize", any))
 	remove := admin("removeShard", str, r.removeShard)
 	out := []command.Spec{
 		admin("enableSharding", str, r.enableSharding, o("primaryShard", str)),

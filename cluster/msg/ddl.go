@@ -509,12 +509,14 @@ func (m *CheckCommand) fields(c *codec) {
 type CheckCommandReply struct {
 	Missing []string // the names of the indexes that a createIndexes would create, or that a dropIndexes lists and the collection does not have
 	Indexes int64    // the number of the collection's indexes, for a dropIndexes
+	Enforce []byte   // the key of the index that a collMod would make refuse duplicates; nil for none
 }
 
 func (m *CheckCommandReply) fields(c *codec) {
 	c.reply("_shardsvrCheckCommand")
 	c.strs("missing", optional, &m.Missing)
 	c.int64("nIndexes", optional, &m.Indexes)
+	c.doc("enforcesKey", optional, &m.Enforce)
 }
 
 // ShardUntrack removes the catalog's entry of a collection that is not sharded.

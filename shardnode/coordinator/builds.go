@@ -37,7 +37,7 @@ func (m *Coordinators) buildsEndedBy(op *command.Op, o operation) (ended []*run,
 	m.mu.Unlock()
 	f, isDrop := o.(*forward)
 	for _, r := range ended {
-		if err := checkUUID(nameOf(o), r.doc.op.(*forward).at.UUID, expectedUUID(o)); err != nil {
+		if err := m.checkUUID(nameOf(o), r.doc.op.(*forward).at.UUID, expectedUUID(o)); err != nil {
 			return nil, err
 		}
 	}
@@ -89,7 +89,7 @@ func (m *Coordinators) endsBuild(o operation, r *run) string {
 	return ""
 }
 
-// expectedUUID returns the UUID that the collection of a drop or a dropIndexes must have; nil for any.
+// expectedUUID returns the UUID that the collection of a drop, or of a command about its indexes, must have; nil for any.
 func expectedUUID(o operation) *[16]byte {
 	switch o := o.(type) {
 	case *drop:

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/cluster/consistency"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
@@ -28,7 +29,10 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 	ns := req.DB + ".$cmd"
 	if req.Coll != "" {
 		ns = req.DB + "." + req.Coll
-		names = []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: req.DB}, lock.IS}, {lock.Resource{Kind: lock.DDLCollection, Name: ns}, lock.S}}
+		names = []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: req.DB}, lock.IS}}
+		for _, coll := range slices.Sorted(slices.Values(lockedWithBuckets(ns))) {
+			names = append(names, lockedName{lock.Resource{Kind: lock.DDLCollection, Name: coll}, lock.S})
+		}
 	}
 	h, err := m.lockNames(op, names, &held{reason: "checkMetadataConsistency"}, wait)
 	if err != nil {
@@ -37,6 +41,9 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 	defer m.unlock(h)
 	if err := migration.WaitCritical(op, m.State.CheckVersion(op, ns)); err != nil {
 		return dst, err
+	}
+	if _, series := m.seriesAt(ns); series && req.Coll != "" { // it is a view: its buckets are what the catalog and the shards have
+		req.Coll = catalog.CollOf(timeseries.BucketsOf(ns))
 	}
 	c := &checker{m: m, req: req}
 	if err := c.read(op); err != nil {

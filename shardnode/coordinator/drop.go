@@ -54,7 +54,7 @@ func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 			return true, nil
 		}
 	}
-	if err := checkUUID(d.ns(), d.at.UUID, d.req.UUID); err != nil {
+	if err := r.m.checkUUID(d.ns(), d.at.UUID, d.req.UUID); err != nil {
 		return false, err
 	}
 	if c != nil {

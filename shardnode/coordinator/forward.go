@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -81,6 +82,9 @@ func (f *forward) check(ctx context.Context, r *run) (local bool, err error) {
 	if at != f.ns() {
 		f.at.Buckets = catalog.CollOf(at)
 	}
+	if err := r.m.checkUUID(f.ns(), e.UUID, expectedUUID(f)); err != nil {
+		return false, err
+	}
 	f.at.UUID = e.UUID
 	return false, f.locate(ctx, r)
 }
@@ -116,19 +120,21 @@ func (f *forward) locate(ctx context.Context, r *run) error {
 	return nil
 }
 
-// admitsUnique refuses a new unique index that the shards could not enforce each on its own.
-func (f *forward) admitsUnique() error {
-	if f.kind != createIndexesKind || f.at.Home != "" {
+// admitsUnique refuses an index that is to refuse duplicates and that the shards could not enforce each on its own: a new one, or that of a collMod, whose key is given.
+func (f *forward) admitsUnique(changed []byte) error {
+	switch {
+	case f.at.Home != "":
+		return nil
+	case changed != nil && !f.key.UniqueIndexAllowed(changed):
+		return mongoerr.Newf(mongoerr.InvalidOptions, "cannot make the index over %s unique with shard key pattern %s", value.ShowDoc(changed), value.ShowDoc(f.key.Doc()))
+	case f.kind != createIndexesKind:
 		return nil
 	}
 	for _, v := range value.Values(value.Lookup(f.req.Command, "indexes").Doc()) {
 		spec := v.Doc() // the shards have found it valid
 		isNew := func(at msg.ShardIndexes) bool { return slices.Contains(at.Names, value.Lookup(spec, "name").Str()) }
-		if !value.Lookup(spec, "unique").Truthy() && !value.Lookup(spec, "prepareUnique").Truthy() || !slices.ContainsFunc(f.at.Missing, isNew) {
-			continue
-		}
-		if fields := value.LookupDoc(spec, "key"); !f.key.UniqueIndexAllowed(fields) {
-			return mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create index with 'unique' option over %s with shard key pattern %s", value.ShowDoc(fields), value.ShowDoc(f.key.Doc()))
+		if !f.key.AdmitsIndex(spec) && slices.ContainsFunc(f.at.Missing, isNew) {
+			return mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create index with 'unique' option over %s with shard key pattern %s", value.ShowDoc(value.LookupDoc(spec, "key")), value.ShowDoc(f.key.Doc()))
 		}
 	}
 	return nil
@@ -224,6 +230,7 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
 	f.at.Missing, f.at.Were = nil, nil
+	var changed []byte
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		s, err := r.m.State.Registry.Shard(ctx, id)
 		if err != nil {
@@ -243,6 +250,9 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 		if len(would.Missing) > 0 {
 			f.at.Missing = append(f.at.Missing, msg.ShardIndexes{Shard: id, Names: would.Missing})
 		}
+		if would.Enforce != nil {
+			changed = bytes.Clone(would.Enforce)
+		}
 		if would.Indexes > 0 {
 			f.at.Were = append(f.at.Were, msg.ShardCount{Shard: id, N: would.Indexes})
 		}
@@ -251,7 +261,7 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 	slices.SortFunc(f.at.Were, func(a, b msg.ShardCount) int { return cmp.Compare(a.Shard, b.Shard) })
 	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
 	if err == nil {
-		err = f.admitsUnique()
+		err = f.admitsUnique(changed)
 	}
 	if err == nil {
 		err = f.admitsAbsent()

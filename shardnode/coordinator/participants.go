@@ -8,6 +8,8 @@ import (
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
+	"github.com/shoaldb/shoal/shardnode/namespace"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -240,13 +242,10 @@ func (m *Coordinators) entriesOf(ctx context.Context, db string) (out []*cluster
 	return out, nil
 }
 
-// checkUUID compares a collection's UUID with the one that a client expects, if any.
-func checkUUID(ns string, have [16]byte, want *[16]byte) error {
+// checkUUID compares a collection's UUID with the one that a client expects, if any. This shard has the definitions of all collections of the database.
+func (m *Coordinators) checkUUID(ns string, have [16]byte, want *[16]byte) error {
 	if want == nil || have == *want {
 		return nil
 	}
-	db, coll := cluster.SplitNS(ns)
-	return mongoerr.New(mongoerr.CollectionUUIDMismatch, "Collection UUID does not match that specified").WithDetails(value.Doc(
-		value.F("db", value.NewString(db)), value.F("collectionUUID", value.NewBinary(4, want[:])), value.F("expectedCollection", value.NewString(coll)),
-		value.F("actualCollection", value.NewNull())))
+	return namespace.UUIDMismatch(m.Engine.Catalog(), ns, catalog.UUID(*want))
 }

@@ -93,7 +93,7 @@ func (n *rename) check(ctx context.Context, r *run) (local bool, err error) {
 	if across {
 		return false, mongoerr.New(mongoerr.CommandFailed, "Source and destination collections must be on the same database.")
 	}
-	if err := n.admits(source, target); err != nil {
+	if err := n.admits(r.m, source, target); err != nil {
 		return false, err
 	}
 	n.at.UUID, n.at.Sharded = source.uuid, source.tracked
@@ -125,7 +125,7 @@ func (n *rename) checkUntracked(ctx context.Context, r *run, source, target plac
 		return true, nil
 	case !across:
 		return false, nil
-	case n.admits(source, target) != nil:
+	case n.admits(r.m, source, target) != nil:
 		return true, nil // the command reports it
 	}
 	// The command copies the collection: sampling ends before it, and a run renames zones after it (follows).
@@ -195,8 +195,18 @@ func (n *rename) onSameShard(ctx context.Context, r *run) error {
 	return err
 }
 
-func (n *rename) admits(source, target place) error {
+func (n *rename) admits(m *Coordinators, source, target place) error {
 	from, to := n.req.NS, n.req.To
+	drop, expected, err := parseDropTarget(n.req.DropTarget)
+	if err != nil {
+		return err
+	}
+	if err := m.checkUUID(from, source.uuid, n.req.UUID); err != nil { // first of all, as on a lone member
+		return err
+	}
+	if err := m.checkUUID(to, target.uuid, expected); err != nil {
+		return err
+	}
 	switch {
 	case from == to:
 		return mongoerr.New(mongoerr.IllegalOperation, "Can't rename a collection to itself")
@@ -204,20 +214,12 @@ func (n *rename) admits(source, target place) error {
 		return mongoerr.Newf(mongoerr.NamespaceNotFound, "Source collection %s does not exist", from)
 	case source.view:
 		return mongoerr.Newf(mongoerr.CommandNotSupportedOnView, "cannot rename view: %s", from)
-	}
-	if err := checkUUID(from, source.uuid, n.req.UUID); err != nil {
-		return err
-	}
-	drop, expected, err := parseDropTarget(n.req.DropTarget)
-	switch {
-	case err != nil:
-		return err
 	case target.view:
 		return mongoerr.Newf(mongoerr.NamespaceExists, "a view already exists with that name: %s", to)
 	case target.there && !drop:
 		return errTargetExists
 	}
-	return checkUUID(to, target.uuid, expected)
+	return nil
 }
 
 var errTargetExists = mongoerr.New(mongoerr.NamespaceExists, "target namespace exists")

@@ -57,7 +57,7 @@ func (s *shard) lookThere(ctx context.Context, r *run, key *cluster.ShardKeyPatt
 		if value.Lookup(spec, "name").Str() != "_id_" {
 			s.at.Indexes = append(s.at.Indexes, spec)
 		}
-		if s.req.Enforce && value.Lookup(spec, "unique").Truthy() && !key.UniqueIndexAllowed(value.LookupDoc(spec, "key")) {
+		if s.req.Enforce && !key.AdmitsIndex(spec) {
 			return false, mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
 				ns, value.Lookup(spec, "name").Str())
 		}

@@ -3,6 +3,7 @@ package ddl
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -43,6 +44,7 @@ type collMod struct {
 	pipeline              value.Value
 	changes               []value.Field  // *_old and *_new of the reply
 	usage                 *catalog.Usage // reset once the index is hidden or unhidden
+	enforces              []byte         // the key of the index that refuses duplicates from then on; nil for none
 }
 
 // indexMod is the index argument of collMod.
@@ -216,7 +218,7 @@ func (m *collMod) parsePipeline(op *command.Op) error {
 
 // modify applies a collMod to the collection or view with that name.
 func (w *operation) modify(m *collMod) error {
-	m.changes, m.usage = nil, nil
+	m.changes, m.usage, m.enforces = nil, nil, nil
 	s := w.ddl.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(m.ns)
@@ -295,6 +297,10 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	mixed := op.Arg(namespace.MixedSchema)
 	if isTS {
 		switch {
+		case m.retunes() && !(op.Arg("index").IsMissing() && op.Arg("expireAfterSeconds").IsMissing()): // SERVER-108801
+			return command.BadOption("Cannot modify timeseries options and anything else in the same collMod")
+		case m.index != nil && m.index.prepare.Truthy():
+			return command.BadOption("cannot set 'prepareUnique' for indexes of a time-series collection")
 		case mixed.IsMissing():
 		case !mixed.Truthy():
 			return command.BadOption("%s can only be set to true", namespace.MixedSchema)
@@ -513,6 +519,11 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 	return o.Doc(), nil
 }
 
+// retunes reports whether the command changes how buckets are filled.
+func (m *collMod) retunes() bool {
+	return slices.ContainsFunc(m.ts, func(v value.Value) bool { return !v.IsMissing() })
+}
+
 // retune changes the span of buckets: it may only grow.
 func (m *collMod) retune(t *namespace.SeriesOptions) error {
 	granularity, rounding, span := m.ts[0], m.ts[1], m.ts[2]
@@ -571,6 +582,9 @@ func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m 
 		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))
 		m.usage = idx.Usage
 		o.Flag("hidden", !idx.Hidden)
+	}
+	if i.prepare.Truthy() && !idx.PrepareUnique || i.uniq.Truthy() && !idx.Unique {
+		m.enforces = idx.Spec.KeyPattern
 	}
 	if !i.prepare.IsMissing() && i.prepare.Truthy() != idx.PrepareUnique {
 		if !i.expire.IsMissing() || !i.hidden.IsMissing() || !i.uniq.IsMissing() {

@@ -631,7 +631,7 @@ func checkTimeseriesIndex(ts *namespace.SeriesOptions, raw []byte) error {
 		}
 	}
 	switch {
-	case value.Lookup(raw, "unique").Truthy():
+	case value.Lookup(raw, "unique").Truthy() || value.Lookup(raw, "prepareUnique").Truthy():
 		return command.BadOption("Unique indexes are not supported on time-series collections")
 	case value.Lookup(raw, "sparse").Truthy() && !onMeta:
 		return command.BadOption("Sparse indexes are only supported on the metaField of a time-series collection")

@@ -83,7 +83,9 @@ func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (would msg.Chec
 		if err != nil {
 			return would, err
 		}
-		return would, w.Retry(func() error { return w.modify(m) })
+		err = w.Retry(func() error { return w.modify(m) })
+		would.Enforce = m.enforces
+		return would, err
 	case "dropIndexes":
 		was, _, err := w.dropIndexes(ns)
 		return msg.CheckCommandReply{Missing: w.absent, Indexes: int64(was)}, err

@@ -32,7 +32,7 @@ func (m *Manager) runValidateShardKey(_ *command.Op, req *msg.ValidateShardKey, 
 // the key has to be. With enforce, a unique index that cannot be enforced across shards is an error.
 func ServesShardKey(c *catalog.Collection, key *cluster.ShardKeyPattern, unique, enforce bool) (serves bool, err error) {
 	for _, x := range c.Indexes {
-		if enforce && x.Spec.Unique && !key.UniqueIndexAllowed(x.Spec.KeyPattern) {
+		if enforce && !key.AdmitsIndex(x.Spec.Raw) {
 			return false, mongoerr.Newf(mongoerr.InvalidOptions, "can't shard collection '%s' with unique index on %s and proposed shard key. Uniqueness can't be maintained unless shard key is a prefix",
 				c.NS, x.Name)
 		}

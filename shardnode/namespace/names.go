@@ -49,6 +49,11 @@ func CheckUUID(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
 	if c := cat.Lookup(ns); c != nil && c.UUID == want {
 		return nil
 	}
+	return UUIDMismatch(cat, ns, want)
+}
+
+// UUIDMismatch returns the error of a command whose collection does not have the UUID that the client expects. It says which collection of the database has.
+func UUIDMismatch(cat *catalog.Snapshot, ns string, want catalog.UUID) error {
 	actual := value.NewNull()
 	if c := cat.LookupUUID(want); c != nil && c.DB() == catalog.DBOf(ns) {
 		actual = value.NewString(c.Name())
