@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"slices"
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -45,14 +44,7 @@ func (d *dropDatabase) check(ctx context.Context, r *run) (local bool, err error
 func (d *dropDatabase) phases() []phase {
 	return []phase{
 		{name: "freezeCollections", do: func(ctx context.Context, r *run) error { return d.allowMigrations(ctx, r, false) }},
-		{name: "enterCriticalSection", do: func(ctx context.Context, r *run) error {
-			now, err := r.shardIDs(ctx) // some may have joined, and received chunks, before migrations were stopped
-			if err != nil {
-				return err
-			}
-			d.at.Shards = append(slices.DeleteFunc(now, func(id string) bool { return slices.Contains(d.at.Shards, id) }), d.at.Shards...)
-			return r.blockAll(ctx, d.at.Shards, d.req.DB)
-		}},
+		{name: "enterCriticalSection", section: []string{d.req.DB}, shards: &d.at.Shards},
 		{name: "dropDatabase", final: true, do: d.remove},
 		{name: "releaseCriticalSection", do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, d.at.Shards, d.req.DB)

@@ -141,28 +141,34 @@ func (r *run) block(ctx context.Context, kind string, ids []string, names ...str
 	return r.onEach(ctx, ids, func(string) msg.Message { return r.participantBlock(kind, names...) })
 }
 
-// blockJoined begins the run's critical section of names also on shards that have joined the cluster since the operation listed the shards, and adds them to the
-// list. With its section on every shard, an operation has the collection to itself, without forbidding migrations:
+// blockListed has all sets in the list of shards enter the run's critical section of names, if the list has changed since that was known of them, and adds the shards that have joined to those that
+// the operation has listed. With its section on every shard, an operation has the collection to itself, without forbidding migrations:
 //
 // Invariant: when it returns, and until the section ends, no migration of the collection is committed. A donor sends its commit within its own critical
 // section, and the two sections exclude each other on the donor (Sections.enter, ShardState.EnterCritical), even while a new primary of the donor has yet to
-// learn the outcome of a commit (holdUndecided). All owners of chunks are among the shards: each of them had joined before it received its first
+// learn the outcome of a commit (holdUndecided). All owners of chunks are among the sets that have entered: each of them had joined before it received its first
 // chunk, at the latest from a shard that is blocked now. And a recipient does not create a collection that would outlive the operation (admitsCopy).
-func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, names ...string) error {
+//
+// Hazard: a shard's name does not identify its set. One that is removed may be followed by another under its name, which receives chunks before the message reaches the former one. r.entered is therefore a
+// topology time that was read before the messages were sent: they have gone to the sets of then, or to later ones. Rejected: comparing the names; and the time at which all have replied, which may be that of a set that
+// was not asked.
+func (r *run) blockListed(ctx context.Context, shards *[]string, kind string, names ...string) error {
 	for {
 		now, err := r.shardIDs(ctx)
 		if err != nil {
 			return err
 		}
+		listed := r.m.State.Registry.Topology()
 		joined := slices.DeleteFunc(now, func(id string) bool { return slices.Contains(*shards, id) })
-		if len(joined) == 0 {
+		if listed == r.entered && len(joined) == 0 {
 			return nil
 		}
-		if err := r.block(ctx, kind, joined, names...); err != nil {
+		others := (*shards)[:len(*shards)-1] // this one is the last
+		if err := r.block(ctx, kind, slices.Concat(joined, others), names...); err != nil {
 			r.joining = append(r.joining, joined...)
 			return err
 		}
-		*shards = append(joined, *shards...) // this one stays the last
+		*shards, r.entered = append(joined, *shards...), listed
 	}
 }
 
@@ -172,15 +178,9 @@ func (r *run) blockJoined(ctx context.Context, shards *[]string, kind string, na
 // A run that another primary has begun may be beyond the point of no return, and is not refused: a build that has begun before the section goes on under the new
 // name, or ends with the collection that is dropped.
 func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlock {
-	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, Term: r.doc.term,
+	_, whole := r.doc.op.(*dropDatabase) // with the sharded collections of the database
+	return &msg.ParticipantBlock{NS: names[0], Also: names[1:], Type: kind, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, Term: r.doc.term, AllCollections: whole,
 		NoBuilds: kind != msg.Unblock && !r.continued && len(refusedFor(r.doc.op)) > 0}
-}
-
-// blockAll begins the run's critical section of a database, and of all its collections, including sharded ones.
-func (r *run) blockAll(ctx context.Context, ids []string, db string) error {
-	return r.onEach(ctx, ids, func(string) msg.Message {
-		return &msg.ParticipantBlock{NS: db, Type: msg.BlockReadsAndWrites, Command: r.doc.op.name(), Owner: r.m.State.ID, ID: r.doc.id, Term: r.doc.term, AllCollections: true}
-	})
 }
 
 // shardIDs returns the ids of all shards, this one last.

@@ -45,7 +45,7 @@ type run struct {
 // blocking describes the critical sections of a run.
 type blocking struct {
 	releases []string // the names whose sections on this shard end with the run
-	entered  uint64   // the topology time at which all shards had entered the run's sections; 0 if another primary had them enter
+	entered  uint64   // a topology time before the messages by which all sets of the list of shards have entered the run's sections; 0 if another primary had them enter
 	joining  []string // shards that may have entered the run's sections, beside those that the operation lists
 }
 
@@ -186,18 +186,11 @@ func (r *run) reentering(ctx context.Context, before []phase, err error) error {
 	if mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
 		return err
 	}
-	if rerr := r.m.State.Registry.Reload(ctx); rerr != nil || r.m.State.Registry.Topology() == r.entered {
-		return err
-	}
 	for _, p := range slices.Backward(before) {
-		if len(p.section) == 0 || p.alone {
-			continue
+		if len(p.section) > 0 && !p.alone {
+			_ = r.blockListed(ctx, p.shards, p.kind(), p.section...) // if it fails, the phase does once more, and this is repeated
+			break
 		}
-		others := (*p.shards)[:len(*p.shards)-1]
-		if berr := r.block(ctx, p.kind(), others, p.section...); berr == nil {
-			r.entered = r.m.State.Registry.Topology()
-		}
-		break
 	}
 	return err
 }
@@ -222,12 +215,12 @@ func (r *run) enter(ctx context.Context, p *phase) error {
 }
 
 // enterBlocked stores a phase with this shard's critical section, and enters those of the other shards meanwhile. It returns when all have been entered,
-// also on shards that have joined the cluster since.
+// also on sets that have joined the cluster since.
 //
 // A section changes nothing. If the document is not stored, because this node is no longer the primary, the other shards find that their sections belong to
 // no run (ShardState.endLeftOver), as they do when a message comes too late.
 func (r *run) enterBlocked(ctx context.Context, p *phase) error {
-	r.doc.phase = p.name
+	r.doc.phase, r.entered = p.name, r.m.State.Registry.Topology()
 	others := make(chan error, 1)
 	ids := (*p.shards)[:len(*p.shards)-1] // this one is the last
 	go func() { others <- r.block(ctx, p.kind(), ids, p.section...) }()
@@ -241,11 +234,7 @@ func (r *run) enterBlocked(ctx context.Context, p *phase) error {
 	if err != nil || p.alone {
 		return err
 	}
-	if err := r.blockJoined(ctx, p.shards, p.kind(), p.section...); err != nil {
-		return err
-	}
-	r.entered = r.m.State.Registry.Topology()
-	return nil
+	return r.blockListed(ctx, p.shards, p.kind(), p.section...)
 }
 
 // kind is what the phase's sections block.

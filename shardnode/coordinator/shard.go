@@ -348,7 +348,7 @@ func (r *run) runAt(ctx context.Context, shard string, cmd []byte) error {
 //
 // The config server may give chunks to shards that have joined since the others were blocked, and creates the collection only where it is blocked.
 func (s *shard) commit(ctx context.Context, r *run) error {
-	if err := r.blockJoined(ctx, &s.at.Shards, msg.BlockReadsAndWrites, s.names()...); err != nil {
+	if err := r.blockListed(ctx, &s.at.Shards, msg.BlockReadsAndWrites, s.names()...); err != nil {
 		return err
 	}
 	args := s.req.ShardCollection
