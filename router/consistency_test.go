@@ -111,6 +111,36 @@ func TestCheckMetadataConsistency(t *testing.T) {
 	check("db", `{"checkMetadataConsistency": "f"}`, "")
 }
 
+// What a shard has stored of a routing table is compared with the table of that version: missing and changed chunks, and another collection's fields, are found; a table that is only older is not.
+func TestConsistencyOfStoredTables(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.fill(40)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 5}}`)
+	for _, s := range []string{"shard0", "shard1"} {
+		c.admin(c.shards[s], bson.D{{Key: "_flushRoutingTableCacheUpdates", Value: "db.c"}, {Key: "$db", Value: "admin"}})
+	}
+	c.until("both have stored it", func() bool { return c.storedAs("shard0", "db.c") && c.storedAs("shard1", "db.c") })
+	on := func(shard, cmd string) {
+		t.Helper()
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		if n := c.admin(c.shards[shard], append(d, bson.E{Key: "$db", Value: "config"}))["n"]; n != int32(1) {
+			t.Fatalf("%s: n is %v", cmd, n)
+		}
+	}
+	const check = `{"checkMetadataConsistency": "c"}`
+	c.expect(c.all("db", check), `[]`)
+	on("shard1", `{"delete": "cache.chunks.db.c", "deletes": [{"q": {"_id": {"k": 5}}, "limit": 1}]}`)
+	c.expect(c.inconsistent("db", check), `"ShardCatalogCacheCollectionMetadataMismatch"`)
+	c.expect(get(get(c.all("db", check)[0], "details"), "details"), `[{"shard":"shard1","field":"chunks"}]`)
+	on("shard0", `{"update": "cache.collections", "updates": [{"q": {"_id": "db.c"}, "u": {"$set": {"key": {"other": 1}}}}]}`)
+	c.expect(get(get(c.all("db", check)[0], "details"), "details"), `[{"shard":"shard0","field":"collection"},{"shard":"shard1","field":"chunks"}]`)
+	c.run("admin", `{"split": "db.c", "middle": {"k": 7}}`) // the table that is stored is older now, or read anew
+	c.expect(c.all("db", check), `[]`)
+}
+
 // A check of a time series by its name checks its buckets, which it used to pass over: the series itself is a view.
 func TestConsistencyOfATimeSeriesByItsName(t *testing.T) {
 	t.Parallel()

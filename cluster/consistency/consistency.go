@@ -1,10 +1,15 @@
 package consistency
 
 import (
+	"bytes"
 	"cmp"
+	"hash/fnv"
+	"iter"
+	"maps"
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 )
 
@@ -152,6 +157,59 @@ func (c *Collection) Zones(zones [][]byte) (bad [][]byte) {
 		}
 	}
 	return bad
+}
+
+// Sum returns a number that tables with the same chunks have in common, whatever the order of the chunks.
+func Sum(chunks iter.Seq[*cluster.Chunk]) (sum int64) {
+	for c := range chunks {
+		h := fnv.New64a()
+		_, _ = h.Write(value.Doc(value.F("min", value.NewDocument(c.Min)), value.F("max", value.NewDocument(c.Max)), value.F("shard", value.NewString(c.Shard)),
+			value.F("lastmod", value.NewTimestampU64(c.Version.Combined()))))
+		sum += int64(h.Sum64())
+	}
+	return sum
+}
+
+// Cached checks the tables that shards have stored, by their ids, against the chunks of a table without gaps. One that is older or newer, or of another incarnation of
+// the collection, is not compared: a shard fetches what has changed since before it uses the table.
+func (c *Collection) Cached(chunks [][]byte, stored map[string]*msg.CheckParticipantReply) [][]byte {
+	e, err := cluster.ParseCollectionEntry(c.entry)
+	if err != nil {
+		return nil
+	}
+	table := make([]*cluster.Chunk, len(chunks))
+	version := uint64(0)
+	for i, d := range chunks {
+		if table[i], err = cluster.ParseChunk(d, e.Generation); err != nil {
+			return nil
+		}
+		version = max(version, table[i].Version.Combined())
+	}
+	var differ []value.Value
+	for _, id := range slices.Sorted(maps.Keys(stored)) {
+		has := stored[id]
+		if has.Entry == nil {
+			continue
+		}
+		own, err := cluster.ParseCollectionEntry(has.Entry)
+		if err != nil || !own.Generation.SameGeneration(e.Generation) || has.Version != version {
+			continue
+		}
+		what := ""
+		switch {
+		case own.UUID != e.UUID || !bytes.Equal(own.Key.Doc(), e.Key.Doc()) || own.Unique != e.Unique:
+			what = "collection"
+		case has.Damaged || has.Sum != Sum(slices.Values(table)):
+			what = "chunks"
+		default:
+			continue
+		}
+		differ = append(differ, value.NewDocument(value.Doc(value.F("shard", value.NewString(id)), value.F("field", value.NewString(what)))))
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return [][]byte{c.found("ShardCatalogCacheCollectionMetadataMismatch", "Shard is missing metadata or routing information for the collection", value.F("details", value.NewArray(value.ArrayOf(differ...))))}
 }
 
 // Owners returns the shards that own chunks.

@@ -166,6 +166,29 @@ func (m *FlushRoutingTableDurably) fields(c *codec) {
 	c.on("_flushRoutingTableCacheUpdatesWithWriteConcern", &m.NS)
 }
 
+// CheckParticipant asks a shard's primary for the routing table of a collection that it has stored (config.cache.*).
+type CheckParticipant struct{ NS string }
+
+func (m *CheckParticipant) fields(c *codec) {
+	c.on("_shardsvrCheckMetadataConsistencyParticipant", &m.NS)
+}
+
+// CheckParticipantReply describes a stored table.
+type CheckParticipantReply struct {
+	Entry   []byte // as of config.collections; nil if none is stored, or it is being written
+	Version uint64 // of the table that the chunks should be
+	Damaged bool   // they are not
+	Sum     int64  // of what the chunks are (consistency.Sum)
+}
+
+func (m *CheckParticipantReply) fields(c *codec) {
+	c.reply("_shardsvrCheckMetadataConsistencyParticipant")
+	c.doc("entry", optional, &m.Entry)
+	c.timestamp("version", optional, &m.Version)
+	c.flag("damaged", false, &m.Damaged)
+	c.int64("sum", optional, &m.Sum)
+}
+
 // FlushDatabaseDurably is FlushRoutingTableDurably for a database.
 type FlushDatabaseDurably struct{ DB string }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // runCheckConsistency compares the catalog's entries of a database, or of one of its collections, with the shards' collections, while no DDL
@@ -191,7 +192,15 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 			}
 		}
 	}
-	c.bad = append(c.bad, coll.RoutingTable(chunks)...)
+	gaps := coll.RoutingTable(chunks)
+	c.bad = append(c.bad, gaps...)
+	if len(gaps) == 0 {
+		stored, err := c.stored(ctx, ns, owners)
+		if err != nil {
+			return err
+		}
+		c.bad = append(c.bad, coll.Cached(chunks, stored)...)
+	}
 	c.bad = append(c.bad, coll.Locals(owners, locals)...)
 	if !value.Lookup(entry, "unsplittable").Truthy() { // its zones are for a key that it will have
 		zones, err := c.config(ctx, "tags", value.Doc(value.F("ns", value.NewString(ns))))
@@ -205,4 +214,27 @@ func (c *checker) tracked(ctx context.Context, ns string, entry []byte) error {
 		c.bad = append(c.bad, coll.Indexes(locals)...)
 	}
 	return nil
+}
+
+// stored asks the owners of a collection's chunks for the tables that they have stored. A shard of an earlier version does not know the question.
+func (c *checker) stored(ctx context.Context, ns string, owners []string) (map[string]*msg.CheckParticipantReply, error) {
+	all := make(map[string]*msg.CheckParticipantReply)
+	for _, id := range owners {
+		if c.peers[id] == nil {
+			continue
+		}
+		reply, err := cluster.Run(ctx, c.peers[id], msg.Doc(&msg.CheckParticipant{NS: ns}))
+		if mongoerr.CodeOf(err) == mongoerr.CommandNotFound {
+			continue
+		}
+		has := new(msg.CheckParticipantReply)
+		if err == nil {
+			err = msg.Parse(reply, has)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[id] = has
+	}
+	return all, nil
 }

@@ -33,6 +33,7 @@ func (m *Manager) flushSpecs() []command.Spec {
 	specs := []command.Spec{
 		asked(command.Internal(m.runFlush)), command.Internal(m.runFlushDatabase),
 		asked(command.Internal(m.runFlushDurably)), asked(command.Internal(m.runFlushDatabaseDurably)),
+		asked(command.Internal(m.runCheckParticipant)),
 	}
 	specs[1].Roles, specs[1].PrimaryOnly = command.Shard, true
 	return specs
@@ -43,6 +44,11 @@ func (m *Manager) runFlush(op *command.Op, req *msg.FlushRoutingTable, dst []byt
 		return dst, err
 	}
 	return dst, m.dropSuperseded(op, req.NS)
+}
+
+func (m *Manager) runCheckParticipant(_ *command.Op, req *msg.CheckParticipant, dst []byte) ([]byte, error) {
+	stored, err := m.state.tables.Stored(req.NS)
+	return msg.AppendFields(dst, stored), err
 }
 
 // runFlushDatabase forgets a database that was dropped, here and on the shard's secondaries.

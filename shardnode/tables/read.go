@@ -1,10 +1,12 @@
 package tables
 
 import (
+	"bytes"
 	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/consistency"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
@@ -15,6 +17,31 @@ import (
 
 // lastmodIndex is the index of stored chunks by version.
 const lastmodIndex = "lastmod_1"
+
+// Stored describes the stored table of a collection, for a check.
+func (t *Tables) Stored(ns string) (*msg.CheckParticipantReply, error) {
+	for {
+		doc, err := t.Docs.Get(CollectionsNS, value.NewString(ns))
+		if err != nil || doc == nil {
+			return new(msg.CheckParticipantReply), err
+		}
+		e, err := cluster.ParseCachedEntry(doc)
+		if err != nil || e.Refreshing {
+			return new(msg.CheckParticipantReply), err
+		}
+		p, _, ok := t.read(ns, nil)
+		if again, err := t.Docs.Get(CollectionsNS, value.NewString(ns)); err != nil {
+			return new(msg.CheckParticipantReply), err
+		} else if !bytes.Equal(doc, again) {
+			continue // written meanwhile
+		}
+		out := &msg.CheckParticipantReply{Entry: e.Entry, Version: e.Version, Damaged: !ok}
+		if ok {
+			out.Sum = consistency.Sum(p.Map.All())
+		}
+		return out, nil
+	}
+}
 
 // readAll reads a stored table, with the sum of its documents.
 func readAll(s *storage.Snapshot, c *catalog.Collection, e *cluster.CollectionEntry) (m *cluster.ChunkMap, sum uint64, err error) {
