@@ -151,6 +151,16 @@ func (c *CollectionInfo) Suffix(shard string) []byte {
 	return AppendShardVersion(nil, c.Map.ShardVersion(shard))
 }
 
+// ClientSuffix returns the version elements of a client's write to one shard. Writes to a database that never moves have them, too: the config server tells the nodes' own writes from them.
+func (c *CollectionInfo) ClientSuffix(shard string) []byte {
+	if b := c.Suffix(shard); b != nil || !c.DB.Version.IsFixed() {
+		return b
+	}
+	return fixedSuffix
+}
+
+var fixedSuffix = AppendDatabaseVersion(nil, DatabaseVersion{})
+
 // Shards lists the shards that have the collection.
 func (c *CollectionInfo) Shards() []string {
 	if c.Map != nil {

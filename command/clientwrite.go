@@ -28,6 +28,11 @@ func CheckClientWrite(op *Op, ns string) error {
 	return nil
 }
 
+// ForClient reports whether an operation is executed for a client. Nodes of the cluster attach shard or database versions to operations for clients only; a bulkWrite has them in its namespaces.
+func (op *Op) ForClient() bool {
+	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil || op.Req.Spec.Name == "bulkWrite"
+}
+
 // writesRecords reports whether a command may write to config.transactions. The state of sessions follows changes to its
 // documents, and its drop.
 func writesRecords(name string) bool {

@@ -89,7 +89,7 @@ func (r *Router) forwarded(op *command.Op, ns string, create bool, dst []byte, a
 			if info.Sharded() && !create {
 				return mongoerr.Newf(mongoerr.IllegalOperation, "%s cannot be run on %s", op.Req.Spec.Name, ns)
 			}
-			dst, err = r.relay(op, info.DB.Primary, nil, info.Suffix(info.DB.Primary), dst[:from])
+			dst, err = r.relay(op, info.DB.Primary, nil, info.ClientSuffix(info.DB.Primary), dst[:from])
 			return err
 		}
 		dst, err = r.coordinated(op, info, m, dst[:from])

@@ -12,6 +12,7 @@ import (
 
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -175,4 +176,46 @@ func TestCollModOnALowDisk(t *testing.T) {
 		c.leftOver()
 		c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
 	}
+}
+
+// While the disk of the config server is low, clients do not use the room that is kept for drops by writing to the sharding catalog themselves; what nodes store there for a command is stored. Clients' documents
+// were stored.
+func TestClientsWritesToTheCatalogOnALowDisk(t *testing.T) {
+	t.Parallel()
+	c, disks := newSmallCluster(t)
+	c.run("config", `{"insert": "settings", "documents": [{"_id": "autosplit", "enabled": true}]}`)
+	c.lowDisk(disks, "config")
+	direct := func(cmd string) bson.M {
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		body, err := bson.Marshal(append(d, bson.E{Key: "$db", Value: "config"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return decode(t, c.conf.Service.Run(t.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+	}
+	for _, cmd := range []string{
+		`{"insert": "tags", "documents": [{"_id": 1, "x": 1}]}`,
+		`{"update": "settings", "updates": [{"q": {"_id": "autosplit"}, "u": {"$set": {"enabled": false}}}]}`,
+		`{"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 64}}, "upsert": true}]}`,
+		`{"findAndModify": "settings", "query": {"_id": "autosplit"}, "update": {"$set": {"enabled": false}}}`,
+		`{"create": "localReshardingOperations.client"}`,
+	} {
+		for where, m := range map[string]bson.M{"through the router": c.raw("config", cmd), "directly": direct(cmd)} {
+			code := m["code"]
+			if errs, ok := m["writeErrors"].(bson.A); ok {
+				code = get(errs[0], "code")
+			}
+			if code != int32(mongoerr.OutOfDiskSpace) {
+				t.Errorf("%s %s: %v", cmd, where, m)
+			}
+		}
+	}
+	c.run("config", `{"delete": "settings", "deletes": [{"q": {"_id": "autosplit"}, "limit": 1}]}`)
+	c.run("admin", `{"balancerStop": 1}`)
+	c.run("admin", `{"addShardToZone": "shard0", "zone": "a"}`)
+	c.run("admin", `{"updateZoneKeyRange": "db.c", "min": {"k": 1}, "max": {"k": 5}, "zone": "a"}`)
+	c.expect(c.all("config", `{"find": "tags", "projection": {"_id": 0, "tag": 1}}`), `[{"tag":"a"}]`)
 }

@@ -508,7 +508,11 @@ func (r *Router) trimReply(op *command.Op, shard string, out []byte, mark int) (
 
 // toHome relays the request to the shard of a collection that is not sharded.
 func (r *Router) toHome(op *command.Op, info *cluster.CollectionInfo, dst []byte) ([]byte, error) {
-	return r.relay(op, info.Home(), nil, info.Suffix(info.Home()), dst)
+	suffix := info.Suffix
+	if op.Req.Spec.Kind != command.Read {
+		suffix = info.ClientSuffix
+	}
+	return r.relay(op, info.Home(), nil, suffix(info.Home()), dst)
 }
 
 // internalClient returns the client of commands that the router sends to itself.

@@ -326,7 +326,7 @@ func (b *writeBatch) runUnordered(info *cluster.CollectionInfo) error {
 	}
 	b.sentTo(order...)
 	replies := b.r.scatter(b.op, order, func(s string) ([]byte, []wire.Sequence) {
-		return b.command(info, groups[s], info.Suffix(s)), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
+		return b.command(info, groups[s], info.ClientSuffix(s)), []wire.Sequence{{ID: b.list, Docs: docs[s]}}
 	})
 	for i := range replies {
 		if err := b.settle(&replies[i], groups[replies[i].shard]); err != nil {
@@ -374,7 +374,7 @@ func (b *writeBatch) sentTo(shards ...string) {
 
 func (b *writeBatch) sendGroup(info *cluster.CollectionInfo, shard string, indexes []int, docs []byte) error {
 	b.sentTo(shard)
-	body, err := b.r.call(b.op, shard, b.command(info, indexes, info.Suffix(shard)), []wire.Sequence{{ID: b.list, Docs: docs}})
+	body, err := b.r.call(b.op, shard, b.command(info, indexes, info.ClientSuffix(shard)), []wire.Sequence{{ID: b.list, Docs: docs}})
 	return b.settle(&shardReply{shard: shard, body: body, err: err}, indexes)
 }
 

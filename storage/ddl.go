@@ -256,7 +256,7 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		ch.put(nil, c)
 		return nil
 	})
-	if ownState(c.NS) {
+	if u.ownState(c.NS) {
 		u.catalogs.spare++
 	}
 	if u.logs(c) {

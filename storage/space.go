@@ -100,7 +100,7 @@ func (u *UnitOfWork) needsRoom() bool {
 			some = true
 			continue
 		}
-		if c := collectionOf(u.Catalog(), d.ident); c != nil && ownState(c.NS) {
+		if c := collectionOf(u.Catalog(), d.ident); c != nil && u.ownState(c.NS) {
 			some = true
 		} else if d.records > 0 || d.bytes > 0 {
 			return true
@@ -114,6 +114,9 @@ func (u *UnitOfWork) needsRoom() bool {
 
 // smallNote is the size of a unit that only logs which passes for one that needs no room.
 const smallNote = 64 << 10
+
+// ownState reports whether what the unit writes to a collection is the state of what nodes do together.
+func (u *UnitOfWork) ownState(ns string) bool { return !u.client && ownState(ns) }
 
 // ownState reports whether a collection has the state of what nodes do together: few small documents, which end when the work ends. Others of "config" grow with what clients write, or are clients' own.
 func ownState(ns string) bool {

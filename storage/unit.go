@@ -46,6 +46,7 @@ type UnitOfWork struct {
 	line    uint8 // the line that it writes to, once lined is set
 	lined   bool
 	refused bool // failed before it was proposed; belongs to the leader
+	client  bool // see ForClient
 	keys    keyCounts
 }
 
@@ -573,6 +574,9 @@ func (l *unitLog) checkSize() error {
 
 // SetFromMigrate marks the unit's entries fromMigrate: true, which change streams skip.
 func (u *UnitOfWork) SetFromMigrate() { u.log.migrate = true }
+
+// ForClient marks a unit of a client's write: what it writes to the collections of the nodes' own state is not theirs, and needs room on the disk like all else.
+func (u *UnitOfWork) ForClient() { u.client = true }
 
 // KeepCapped has the unit insert into capped collections without removing their oldest documents: the code that fills a copy removes
 // what the original has removed.

@@ -86,12 +86,8 @@ var usersDDL = map[string]bool{
 	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
 }
 
-// byUser reports whether an operation is executed for a client. Nodes of the cluster attach shard or database versions
-// to operations for clients only; a bulkWrite has them in its namespaces.
-func byUser(op *command.Op) bool {
-	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil ||
-		op.Req.Spec.Name == "bulkWrite" || usersDDL[op.Req.Spec.Name]
-}
+// byUser reports whether an operation is executed for a client.
+func byUser(op *command.Op) bool { return op.ForClient() || usersDDL[op.Req.Spec.Name] }
 
 // check returns an error for a client's writes and catalog changes while users' writes are blocked.
 func (b *writeBlock) check(op *command.Op) error {

@@ -268,11 +268,16 @@ func (w *Command) unlockCollection() {
 	}
 }
 
-func (w *Command) newUnit(s *storage.Snapshot) *storage.UnitOfWork {
+func (w *Command) newUnit(s *storage.Snapshot) (u *storage.UnitOfWork) {
 	if w.chain != nil {
-		return w.chain.NewUnitOfWork(s)
+		u = w.chain.NewUnitOfWork(s)
+	} else {
+		u = w.writer.Engine.NewUnitOfWork(s)
 	}
-	return w.writer.Engine.NewUnitOfWork(s)
+	if w.Op.ForClient() {
+		u.ForClient()
+	}
+	return u
 }
 
 // before returns the optime of the session's previous oplog entry, to which a retryable write's next entry
