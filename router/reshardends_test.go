@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -132,11 +131,10 @@ func TestCleanupDoesNotMeetAResharding(t *testing.T) {
 	<-held
 	resharded := c.later("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "numInitialChunks": 4}`)
 	<-planned
-	for range 20 { // a resharding that does not wait has its table by then
+	for range 300 { // a resharding that does not wait has its table by then
 		if len(c.all("config", `{"find": "collections", "filter": {"_id": {"$regex": "resharding"}}}`)) > 0 {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	close(free)
 	if m := <-cleaned; m["ok"] != 1.0 {
