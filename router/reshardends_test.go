@@ -50,6 +50,11 @@ func TestReshardingIsCommittedEarly(t *testing.T) {
 	if all := recipients(); len(all) != 2 || !strings.HasPrefix(all[1], "shard1 applying ") || !strings.HasSuffix(all[1], " of 5, -1") {
 		t.Errorf("the recipients are shown as %q", all)
 	}
+	for _, o := range c.all("admin", `{"aggregate": 1, "pipeline": [{"$currentOp": {}}, {"$match": {"desc": {"$regex": "^Resharding(Donor|Recipient|Coordinator)Service"}}}], "cursor": {}}`) {
+		if get(o, "opStatus") != "running" {
+			t.Errorf("%v has no opStatus", get(o, "desc"))
+		}
+	}
 	committed := c.later("admin", `{"commitReshardCollection": "db.c"}`)
 	c.until("writes are blocked", func() bool { return state() == "blocking-writes" })
 	release()

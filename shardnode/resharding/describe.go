@@ -61,7 +61,7 @@ func (a *about) described(role string, now time.Time) []value.Field {
 	return []value.Field{
 		value.F("type", value.NewString("op")), value.F("desc", value.NewString(role+" "+a.id.String())), value.F("op", value.NewString("command")),
 		value.F("ns", value.NewString(a.ns)),
-		value.F("originatingCommand", value.NewDocument(a.command)),
+		value.F("originatingCommand", value.NewDocument(a.command)), value.F("opStatus", value.NewString("running")),
 		value.F("totalOperationTimeElapsedSecs", value.NewInt64(int64(now.Sub(time.UnixMilli(a.since))/time.Second))),
 	}
 }
