@@ -126,11 +126,15 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 // Hazard: the successor may not stand, because it was frozen or put into maintenance since it last reported. Raft would keep
 // waiting, and every write with it, for an election timeout. The successor therefore reports at once that it does not stand, and refused cancels the transfer.
 //
+// Hazard: the successor passes over the message that asks it to stand, as it has yet to apply a configuration, or the message is lost in the response to a call of its own. Raft sends it again only behind new
+// entries or a call that failed, and ignores a second transfer to the same member while the first is under way: everybody would wait for an election timeout here, too. The message is therefore
+// sent again (urge), and a transfer that has come to nothing is cancelled before the next one.
+//
 // Rejected: stepping down first and leaving the rest to an election. Nobody accepts writes until a follower suspects the
 // leader, which takes an election timeout, and whichever member stands first wins, whatever its priority. Only StepDown with force does that, when no
 // member has caught up.
 func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
-	asked := false
+	asked := uint64(raft.None)
 	err = r.do(func() {
 		if r.loop.rn == nil || r.lead.Load().term != term {
 			return
@@ -139,7 +143,7 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 		if !ok {
 			return
 		}
-		asked = true
+		asked = id
 		if !frozen.IsZero() {
 			r.freezeUntil(frozen)
 		}
@@ -150,10 +154,46 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
 		return true, err
 	}
-	if err != nil || !asked {
+	if err != nil || asked == raft.None {
 		return false, err
 	}
-	return r.awaitDeposed(ctx, term, max(r.electionTimeout()/2, 100*time.Millisecond), func() bool { return r.handing.Load() == 0 })
+	limit := max(r.electionTimeout()/2, 100*time.Millisecond)
+	urged := time.Now()
+	done, err = r.awaitDeposed(ctx, term, limit, func() bool {
+		if now := time.Now(); now.Sub(urged) >= limit/urgings {
+			urged = now
+			r.in.push(input{f: func() { r.urge(asked) }})
+		}
+		return r.handing.Load() == 0
+	})
+	if !done && err == nil {
+		r.in.push(input{f: func() { r.cancelTransfer(asked) }})
+	}
+	return done, err
+}
+
+// urgings is the number of times that a member which is to take over is asked again to stand for election.
+const urgings = 10
+
+// urge asks a member to which leadership is being transferred once more to stand for election, if it has all entries; before, raft still has to ask it. One that is standing already ignores it. Call it in
+// the loop.
+func (r *Raft) urge(id uint64) {
+	rn := r.loop.rn
+	if rn == nil || rn.BasicStatus().LeadTransferee != id {
+		return
+	}
+	for _, f := range r.followers() {
+		if f.id == id && f.lag == 0 {
+			r.send(&raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), From: new(r.id.Load()), To: new(id), Term: new(rn.BasicStatus().GetTerm())})
+		}
+	}
+}
+
+// cancelTransfer ends a transfer of leadership to a member; call it in the loop.
+func (r *Raft) cancelTransfer(id uint64) {
+	if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == id {
+		rn.TransferLeader(r.id.Load()) // to itself, which is how raft cancels a transfer
+	}
 }
 
 // refused handles the report that a member that was asked to take over does not stand: it was frozen or put into
@@ -163,11 +203,7 @@ func (r *Raft) refused(id uint64) {
 		return
 	}
 	r.log.Info().Uint64("member", id-1).Msg("the member that was to take over does not stand for election")
-	r.in.push(input{f: func() {
-		if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == id {
-			rn.TransferLeader(r.id.Load()) // to itself, which is how raft cancels a transfer
-		}
-	}})
+	r.in.push(input{f: func() { r.cancelTransfer(id) }})
 }
 
 // awaitDeposed waits until this member no longer leads the term and the engine refuses writes, or the attempt is

@@ -187,7 +187,7 @@ func TestPlacedCollectionIsMadeCapped(t *testing.T) {
 func TestPlacedCollectionIsMadeCappedAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
-	for i, phase := range []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection", "done"} {
+	for i, phase := range []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection", "done"} {
 		coll := fmt.Sprintf("c%d", i)
 		c.insertKeys(coll, 1, 10)
 		c.run("admin", fmt.Sprintf(`{"moveCollection": "db.%s", "toShard": "shard1"}`, coll))

@@ -24,7 +24,7 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 	}{
 		{"db", `{"drop": "c"}`, []string{"enterCriticalSection", "dropCollection"}},
 		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, []string{"blockCrudAndRename", "renameMetadata"}},
-		{"db", `{"convertToCapped": "moved", "size": 100000}`, []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection"}},
+		{"db", `{"convertToCapped": "moved", "size": 100000}`, []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection"}},
 		{"admin", `{"shardCollection": "db.plain", "key": {"k": 1}}`, []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection"}},
 		{"admin", `{"refineCollectionShardKey": "db.c", "key": {"k": "hashed", "from": 1}}`, []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations"}},
 		{"db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`, changes},

@@ -145,6 +145,43 @@ func TestConvertToCappedOnALowDisk(t *testing.T) {
 	c.leftOver()
 }
 
+// The disk of a shard becomes low once a convertToCapped has begun: before the copy is made, which is then refused, or before it is put in place, which needs no room. The collection was blocked until
+// there was room.
+func TestConvertToCappedWhenTheDiskBecomesLow(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		phase string
+		code  any
+	}{{"copyCollection", int32(mongoerr.OutOfDiskSpace)}, {"convertCollection", nil}} {
+		for _, set := range []string{"shard0", "shard1"} {
+			t.Run(x.phase+" "+set, func(t *testing.T) {
+				c, disks := newSmallCluster(t)
+				c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+				c.insertKeys("u", 1, 10)
+				c.run("admin", `{"moveCollection": "db.u", "toShard": "shard1"}`)
+				reached, release := c.hangAt("shard0", x.phase)
+				converted := c.later("db", `{"convertToCapped": "u", "size": 100000}`)
+				reached()
+				c.lowDisk(disks, set)
+				release()
+				c.until("it ends, though the disk is low", func() bool { return len(converted) > 0 })
+				if m := <-converted; m["code"] != x.code {
+					t.Error(m)
+				}
+				c.leftOver()
+				c.expect(c.run("db", `{"collStats": "u"}`)["capped"], fmt.Sprint(x.code == nil))
+				c.expect(len(c.all("db", `{"find": "u"}`)), `10`)
+				for _, shard := range []string{"shard0", "shard1"} {
+					if all := c.server[shard].Node.Engine.Catalog().Collections("db"); len(all) != 1 {
+						t.Errorf("%s has %d collections", shard, len(all))
+					}
+				}
+				c.expect(c.all("admin", `{"checkMetadataConsistency": 1}`), `[]`)
+			})
+		}
+	}
+}
+
 // A collMod of a sharded collection is refused while the disk of a shard is low, before another one has executed it. If the disk becomes low later, the command ends when there is room again: a
 // shard kept its former definition beside the others' new one.
 func TestCollModOnALowDisk(t *testing.T) {

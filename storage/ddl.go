@@ -434,6 +434,17 @@ func (u *UnitOfWork) RenameCollection(c *catalog.Collection, to string, dropTarg
 	return &next, nil
 }
 
+// MakePermanent stages that a temporary collection is none, and returns it. No change stream shows it.
+func (u *UnitOfWork) MakePermanent(c *catalog.Collection) (*catalog.Collection, error) {
+	if err := u.current(c); err != nil {
+		return nil, err
+	}
+	next := *c
+	next.SetOptions(without(c.Options, "temp"))
+	u.stageReplace(c, &next)
+	return &next, nil
+}
+
 func without(doc []byte, name string) []byte {
 	out, mark := value.Begin(nil)
 	for it := value.Walk(doc); ; {

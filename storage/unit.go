@@ -46,7 +46,6 @@ type UnitOfWork struct {
 	line    uint8 // the line that it writes to, once lined is set
 	lined   bool
 	refused bool // failed before it was proposed; belongs to the leader
-	client  bool // see ForClient
 	keys    keyCounts
 }
 
@@ -67,6 +66,7 @@ type unitEffects struct {
 	notices    [][]byte
 	superseded []byte // keys that got a newer version, each with its length
 	drops      []catalog.Ident
+	client     bool // see ForClient
 }
 
 // unitChain is a unit's place among the undecided commits of its command.

@@ -435,13 +435,15 @@ func (m *ConvertFound) fields(c *codec) {
 	c.strs("shards", required, &m.Shards)
 }
 
-// ConvertToCappedParticipant puts a capped copy in place of a shard's part of a collection. It may be sent again.
+// ConvertToCappedParticipant puts a capped copy in place of a shard's part of a collection, and makes the copy if there is none. It may be sent again.
 type ConvertToCappedParticipant struct {
 	NS            string
 	UUID, NewUUID [16]byte // the collection's, and that of its copy
 	Size          value.Value
 	FromMigrate   bool     // change streams get the event from another shard's entry
-	Section       [16]byte // the run that must hold the name
+	Section       [16]byte // the run that must hold the name; with Discard it need not any more
+	Copy          bool     // make the copy, and no more
+	Discard       bool     // drop the copy, and no more
 }
 
 func (m *ConvertToCappedParticipant) fields(c *codec) {
@@ -451,6 +453,8 @@ func (m *ConvertToCappedParticipant) fields(c *codec) {
 	c.any("size", &m.Size)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.uuid("section", &m.Section)
+	c.flag("copy", false, &m.Copy)
+	c.flag("discard", false, &m.Discard)
 }
 
 // ReplaceUnsplittable gives a collection that is not sharded another UUID in the catalog. It may be sent again.

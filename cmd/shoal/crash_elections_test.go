@@ -147,7 +147,7 @@ func stepsOf(row *lostRouterDDL) (steps []holding) {
 		if e.Key != "operationType" {
 			continue
 		}
-		phases := []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection", "done"}
+		phases := []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection", "done"}
 		for _, k := range killedOperations {
 			if k.name == e.Value {
 				phases = k.phases

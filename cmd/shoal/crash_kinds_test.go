@@ -85,7 +85,7 @@ func kindsOfCollections() []kindOfCollection {
 			},
 			doc: func(n int) bson.D { return bson.D{{Key: "n", Value: n}} },
 			ops: []kindDDL{drop, rename, {
-				name: "convertToCapped", phases: []string{"acquireCriticalSection", "convertCollection", "releaseCriticalSection", "done"}, db: "crash",
+				name: "convertToCapped", phases: []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection", "done"}, db: "crash",
 				command: bson.D{{Key: "convertToCapped", Value: "x"}, {Key: "size", Value: 1 << 20}},
 				check: func(ctx context.Context, db *mongo.Database) error {
 					if err := listed(ctx, db, bson.D{{Key: "name", Value: "x"}, {Key: "options.size", Value: 1 << 20}}); err != nil {

@@ -29,7 +29,7 @@ func (v *convert) found() msg.Message        { return &v.at }
 func (v *convert) clientCommand() []byte     { return v.req.Command }
 func (v *convert) reply(dst []byte) []byte   { return dst }
 
-// check finds the shard of the collection, and has it check the command: once convertCollection begins, the operation can only be completed.
+// check finds the shard of the collection, and has it check the command.
 func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 	at, _, e, err := r.m.entryOf(ctx, v.ns())
 	switch {
@@ -61,26 +61,49 @@ func (v *convert) check(ctx context.Context, r *run) (local bool, err error) {
 func (v *convert) phases() []phase {
 	return []phase{
 		{name: "acquireCriticalSection", section: []string{v.ns()}, shards: &v.at.Shards},
+		{name: "copyCollection", do: v.copy},
 		{name: "convertCollection", final: true, do: v.carryOut},
-		{name: "releaseCriticalSection", harmless: true, do: v.undo},
+		{name: "releaseCriticalSection", harmless: true, do: v.release},
+	}
+}
+
+// copy makes the copies. There may be no room for them; once convertCollection begins, which needs none, the operation can only be completed.
+func (v *convert) copy(ctx context.Context, r *run) error {
+	return r.onEach(ctx, v.at.Shards, func(id string) msg.Message {
+		m := v.participant(r, id)
+		m.Copy = true
+		return m
+	})
+}
+
+func (v *convert) participant(r *run, id string) *msg.ConvertToCappedParticipant {
+	return &msg.ConvertToCappedParticipant{
+		NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, Size: value.Lookup(v.req.Command, "size"), FromMigrate: id != v.at.Home, Section: r.doc.id,
 	}
 }
 
 // carryOut replaces the collection on the shards that have it, then in the catalog. The critical section blocks readers meanwhile.
 func (v *convert) carryOut(ctx context.Context, r *run) error {
-	err := r.onEach(ctx, v.at.Shards, func(id string) msg.Message {
-		return &msg.ConvertToCappedParticipant{
-			NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, Size: value.Lookup(v.req.Command, "size"), FromMigrate: id != v.at.Home, Section: r.doc.id,
-		}
-	})
-	if err != nil {
+	if err := r.onEach(ctx, v.at.Shards, func(id string) msg.Message { return v.participant(r, id) }); err != nil {
 		return err
 	}
-	_, err = r.onConfig(ctx, &msg.ReplaceUnsplittable{NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, NewEpoch: v.at.NewEpoch})
+	_, err := r.onConfig(ctx, &msg.ReplaceUnsplittable{NS: v.ns(), UUID: v.at.UUID, NewUUID: v.at.NewUUID, NewEpoch: v.at.NewEpoch})
 	return err
 }
 
-// undo ends the critical section, the only thing to revert before the point of no return.
-func (v *convert) undo(ctx context.Context, r *run) error {
+// release ends the critical section.
+func (v *convert) release(ctx context.Context, r *run) error {
 	return r.block(ctx, msg.Unblock, v.at.Shards, v.ns())
+}
+
+// undo ends the critical section, and then drops the copies: a message that comes later and would make one is refused.
+func (v *convert) undo(ctx context.Context, r *run) error {
+	if err := v.release(ctx, r); err != nil {
+		return err
+	}
+	return r.onEach(ctx, v.at.Shards, func(id string) msg.Message {
+		m := v.participant(r, id)
+		m.Discard = true
+		return m
+	})
 }

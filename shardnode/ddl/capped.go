@@ -90,26 +90,94 @@ func convertParticipantSpec(cs *Commands) command.Spec {
 	return s
 }
 
-// convertPart converts the collection that the request names, unless that is done, or this shard has nothing of it. A copy that an earlier attempt did
-// not put in place is dropped: under the lock of the name, nothing can be filling it.
+// convertPart does what the request asks for with the collection that it names, unless that is done, or this shard has nothing of it.
+//
+// A copy that has been filled is no longer temporary, which is written behind its last document: one that is had its filling interrupted. Under the lock of the name, nothing can be filling it.
 func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64) error {
 	unlock, err := w.LockVersioned(req.NS, req.NS)
 	if err != nil {
 		return err
 	}
 	defer w.AfterCommit(unlock)
+	to := catalog.UUID(req.NewUUID)
+	if req.Discard {
+		return w.dropCopy(req.NS, to)
+	}
 	if err := w.fenced(req.NS); err != nil {
 		return err
 	}
-	to := catalog.UUID(req.NewUUID)
 	if c := w.Catalog().Lookup(req.NS); c == nil || c.UUID != catalog.UUID(req.UUID) {
 		w.Finish()
 		return nil
 	}
-	if left := w.Catalog().LookupUUID(to); left != nil {
-		w.discardCopy(left)
+	filled := w.Catalog().LookupUUID(to)
+	if filled != nil && filled.Temp {
+		w.discardCopy(filled)
+		filled = nil
+	}
+	switch {
+	case filled != nil && req.Copy:
+		w.Finish()
+		return nil
+	case filled != nil:
+		return w.Retry(func() error { return w.replaceByCopy(req.NS, to) })
+	case req.Copy:
+		return w.Retry(func() error { return w.keptCopy(req.NS, size, to) })
 	}
 	return w.convertToCapped(req.NS, size, to)
+}
+
+// keptCopy fills a capped copy of a collection, and makes it permanent.
+func (w *operation) keptCopy(ns string, size int64, uuid catalog.UUID) error {
+	s := w.Snapshot()
+	defer s.Release()
+	_, copied, err := w.cappedCopyOf(s, ns, size, uuid)
+	if err != nil {
+		return err
+	}
+	return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
+		_, err := u.MakePermanent(copied)
+		return err
+	})
+}
+
+// replaceByCopy puts a filled copy in place of a collection.
+func (w *operation) replaceByCopy(ns string, uuid catalog.UUID) error {
+	c, copied := w.Catalog().Lookup(ns), w.Catalog().LookupUUID(uuid)
+	if c == nil || copied == nil {
+		return namespace.NotFound(ns)
+	}
+	u := w.Unit(nil)
+	defer u.Rollback()
+	if err := w.stageReplacing(u, c, copied); err != nil {
+		return err
+	}
+	return w.Commit(u, w.Concern)
+}
+
+// stageReplacing puts a copy in place of a collection.
+func (w *operation) stageReplacing(u *storage.UnitOfWork, c, copied *catalog.Collection) error {
+	w.ddl.node.Forget(u, c)
+	w.AuditRename(u, copied.NS, c.NS, c)
+	_, err := u.RenameCollection(copied, c.NS, c, false)
+	return err
+}
+
+// dropCopy drops a copy that has not been put in place.
+func (w *operation) dropCopy(ns string, uuid catalog.UUID) error {
+	return w.Retry(func() error {
+		copied := w.Catalog().LookupUUID(uuid)
+		if copied == nil || copied.NS == ns {
+			w.Finish()
+			return nil
+		}
+		u := w.Unit(nil)
+		defer u.Rollback()
+		if err := u.DropCollection(copied); err != nil {
+			return err
+		}
+		return w.Commit(u, w.Concern)
+	})
 }
 
 // mayConvert returns the error that a convertToCapped would return.
@@ -129,7 +197,7 @@ func (w *operation) mayConvert(ns string) error {
 	if err := storage.CheckNoBuild(c); err != nil {
 		return err
 	}
-	return w.ddl.Engine.CheckRoom() // for the copy: once the collection is blocked for it, it can only be completed
+	return w.ddl.Engine.CheckRoom() // for the copy, before the collection is blocked for it
 }
 
 // convertedName returns a name for the copy that is to replace a collection.
@@ -147,31 +215,30 @@ func (w *operation) convertToCapped(ns string, size int64, uuid catalog.UUID) er
 	return w.Retry(func() error {
 		s := w.Snapshot()
 		defer s.Release()
-		c, err := cappedSource(s, ns)
+		c, copied, err := w.cappedCopyOf(s, ns, size, uuid)
 		if err != nil {
 			return err
 		}
-		tmp, err := convertedName(ns)
-		if err != nil {
-			return err
-		}
-		spec := cappedCopy(c, tmp, size)
-		spec.UUID = uuid
-		options := spec.Options
-		o := namespace.OptionsOf(options)
-		o.Set("temp", value.NewBool(true))
-		spec.Options = o.Doc()
-		copied, err := w.copyInto(s, c, spec, nil)
-		if err != nil {
-			return err
-		}
-		return w.putInPlace(copied, func(u *storage.UnitOfWork) error {
-			w.ddl.node.Forget(u, c)
-			w.AuditRename(u, copied.NS, ns, c)
-			_, err := u.RenameCollection(copied, ns, c, false)
-			return err
-		})
+		return w.putInPlace(copied, func(u *storage.UnitOfWork) error { return w.stageReplacing(u, c, copied) })
 	})
+}
+
+// cappedCopyOf copies a collection into a temporary capped one; uuid is the copy's, zero for any.
+func (w *operation) cappedCopyOf(s *storage.Snapshot, ns string, size int64, uuid catalog.UUID) (c, copied *catalog.Collection, err error) {
+	if c, err = cappedSource(s, ns); err != nil {
+		return nil, nil, err
+	}
+	tmp, err := convertedName(ns)
+	if err != nil {
+		return nil, nil, err
+	}
+	spec := cappedCopy(c, tmp, size)
+	spec.UUID = uuid
+	o := namespace.OptionsOf(spec.Options)
+	o.Set("temp", value.NewBool(true))
+	spec.Options = o.Doc()
+	copied, err = w.copyInto(s, c, spec, nil)
+	return c, copied, err
 }
 
 // cappedSource finds the collection that is to be capped.

@@ -226,7 +226,7 @@ func (w *operation) copyAcross(s *storage.Snapshot, r *rename, c, target *catalo
 	})
 }
 
-// putInPlace replaces a collection by the temporary one that a command has filled; if that fails, it drops the copy.
+// putInPlace commits what is to become of the temporary collection that a command has filled: it replaces another one, or stays; if that fails, it drops the copy.
 func (w *operation) putInPlace(copied *catalog.Collection, stage func(*storage.UnitOfWork) error) error {
 	u := w.Unit(nil)
 	defer u.Rollback()

@@ -1,0 +1,43 @@
+package replication
+
+import (
+	"testing"
+	"time"
+)
+
+// The members that could take over are slow to apply a configuration, and stand for election only once they have: the primary asks again. The step-down took a whole election timeout, in which nobody
+// could write.
+func TestSuccessorHasToApplyAConfiguration(t *testing.T) {
+	simulate(t, 1, three, func(s *simulation) {
+		const timeout = 10 * time.Second
+		s.found(simConfig(timeout, three...))
+		s.settle(time.Second)
+		p := s.awaitPrimary(time.Second)
+		for _, n := range s.alive() {
+			if n != p {
+				n.r.applies.push(applyItem{f: func() error {
+					time.Sleep(timeout / 10)
+					return nil
+				}})
+			}
+		}
+		c := p.r.Config().Clone()
+		c.Version++
+		changed := make(chan error, 1)
+		go func() { changed <- p.r.Reconfigure(background, c, false) }()
+		time.Sleep(timeout / 100)
+		start := time.Now()
+		if err := p.r.StepDown(background, time.Minute, 2*timeout, false); err != nil {
+			t.Fatalf("stepping down: %v\n%s", err, s.dump())
+		}
+		q := s.awaitPrimary(timeout)
+		if took := time.Since(start); took < timeout/20 || took > timeout/2 {
+			t.Errorf("the hand-over took %v of an election timeout of %v", took, timeout)
+		}
+		if _, err := s.write(background, q, Majority); err != nil || q == p {
+			t.Errorf("the new primary is %s, the former one %s: %v", q.host, p.host, err)
+		}
+		<-changed
+		s.converge(timeout)
+	})
+}
