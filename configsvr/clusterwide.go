@@ -182,26 +182,30 @@ func (s *clusterSettings) differences(has *clusterSettings) (cmds []msg.Message)
 			cmds = append(cmds, &msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(parameterValue(p))))})
 		}
 	}
-	if cmd := s.blockOf(has); cmd != nil {
-		cmds = append(cmds, cmd)
-	}
+	cmds = append(cmds, s.blockOf(has)...)
 	if v := value.Lookup(s.version, "version").Str(); v != "" && v != value.Lookup(has.version, "version").Str() {
 		cmds = append(cmds, &msg.SetFeatureVersion{Version: v, Confirm: true})
 	}
 	return cmds
 }
 
-// blockOf returns the command that makes a shard block users' writes, or let them through, as the cluster does; nil if it does already.
-func (s *clusterSettings) blockOf(has *clusterSettings) msg.Message {
-	want, is := value.Lookup(s.blocked, "blockUserWrites").Truthy(), value.Lookup(has.blocked, "blockUserWrites").Truthy()
-	if want == is {
-		return nil
+// blockOf returns the commands that make a shard block users, or let them through, as the cluster does; none if it does already.
+func (s *clusterSettings) blockOf(has *clusterSettings) (cmds []msg.Message) {
+	blocks := func(of *clusterSettings, field string) bool { return value.Lookup(of.blocked, field).Truthy() }
+	part := func(of *clusterSettings, global bool, phase string) {
+		cmds = append(cmds, &msg.ShardSetUserWriteBlock{Global: global, Reason: value.Lookup(of.blocked, "blockUserWritesReason").Str(), Phase: phase})
 	}
-	reason := s.blocked
-	if is {
-		reason = has.blocked // the command that ends it must give the same reason
+	switch {
+	case s.blocked == nil && has.blocked != nil:
+		part(has, false, msg.CompleteBlock)
+	case s.blocked == nil || bytes.Equal(s.blocked, has.blocked):
+	default:
+		part(s, true, msg.PrepareBlock)
+		if blocks(s, "blockUserWrites") {
+			part(s, true, msg.CompleteBlock)
+		}
 	}
-	return &msg.SetUserWriteBlock{Global: want, Reason: value.Lookup(reason, "blockUserWritesReason").Str()}
+	return cmds
 }
 
 // parameterValue returns a stored parameter without its name and time.

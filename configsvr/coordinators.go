@@ -238,20 +238,46 @@ func (r *settingRun) retry(ctx context.Context, f func() error) error {
 func (r *settingRun) steps(ctx context.Context) []step {
 	send := func() error { return r.onShards(ctx, r.cmd) }
 	switch r.kind {
-	case "setUserWriteBlockMode", "setFeatureCompatibilityVersion":
+	case "setUserWriteBlockMode":
+		return r.blockSteps(ctx)
+	case "setFeatureCompatibilityVersion":
 	case "setClusterParameter":
 		send = func() error { return r.sendParameter(ctx) }
 	default:
 		return nil
 	}
-	store := step{"storeOnConfigServer", func() error { return r.store(ctx) }}
+	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, r.cmd) }}
 	share := step{"storeOnShards", send}
 	return []step{store, share}
 }
 
-// store has the config server store the setting.
-func (r *settingRun) store(ctx context.Context) error {
-	_, err := cluster.RunWrite(ctx, r.m.local, r.cmd)
+// blockSteps returns the steps of setUserWriteBlockMode. To block writes, DDL is blocked first: a node replies when what has begun on it has ended, which may have to write on others.
+func (r *settingRun) blockSteps(ctx context.Context) []step {
+	var set msg.SetUserWriteBlock
+	if msg.Parse(r.cmd, &set) != nil {
+		return nil
+	}
+	part := func(phase string) []byte {
+		return msg.Doc(&msg.ShardSetUserWriteBlock{Global: set.Global, Reason: set.Reason, Phase: phase})
+	}
+	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, part(msg.CompleteBlock)) }}
+	share := step{"storeOnShards", func() error { return r.onShards(ctx, part(msg.CompleteBlock)) }}
+	if !set.Global {
+		return []step{store, share}
+	}
+	prepare := step{"prepareOnConfigServer", func() error {
+		if err := r.onConfigServer(ctx, part(msg.PrepareBlock)); err != nil {
+			return err
+		}
+		return r.m.creating.end(ctx)
+	}}
+	shards := step{"prepareOnShards", func() error { return r.onShards(ctx, part(msg.PrepareBlock)) }}
+	return []step{prepare, shards, store, share}
+}
+
+// onConfigServer has the config server execute its part.
+func (r *settingRun) onConfigServer(ctx context.Context, cmd []byte) error {
+	_, err := cluster.RunWrite(ctx, r.m.local, cmd)
 	return err
 }
 

@@ -117,6 +117,10 @@ func (m *Manager) writeDatabase(ctx context.Context, db, primary, on string) (in
 	if have, err := m.databaseLike(ctx, db); err != nil || have != nil {
 		return samePrimary(have, db, primary, err)
 	}
+	defer m.creating.begin()()
+	if err := m.checkUsersBlocked(ctx); err != nil {
+		return nil, err
+	}
 	err = m.place(ctx, []string{on}, func(to []*cluster.Shard) error {
 		if to[0].Draining {
 			return mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s is currently draining", on)
@@ -131,6 +135,52 @@ func (m *Manager) writeDatabase(ctx context.Context, db, primary, on string) (in
 		return err
 	})
 	return info, err
+}
+
+// creations counts the databases that are being created, so that setUserWriteBlockMode can wait for them.
+type creations struct {
+	mu  sync.Mutex
+	all map[chan struct{}]struct{} // closed when they have ended
+}
+
+func (c *creations) begin() (end func()) {
+	done := make(chan struct{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == nil {
+		c.all = make(map[chan struct{}]struct{})
+	}
+	c.all[done] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.all, done)
+		close(done)
+	}
+}
+
+// end waits until those that have begun have ended.
+func (c *creations) end(ctx context.Context) error {
+	c.mu.Lock()
+	begun := slices.Collect(maps.Keys(c.all))
+	c.mu.Unlock()
+	for _, done := range begun {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// checkUsersBlocked returns an error for the creation of a database if users have been blocked since its request was checked first.
+func (m *Manager) checkUsersBlocked(ctx context.Context) error {
+	docs, err := m.find(ctx, "user_writes_critical_sections", doc(fld("_id", str("")), fld("blockNewUserShardedDDL", value.NewBool(true))))
+	if err == nil && len(docs) > 0 {
+		err = mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")
+	}
+	return err
 }
 
 // newDatabase returns the entry of a new database.

@@ -37,6 +37,7 @@ type Manager struct {
 
 	resharding reshardings
 	settings   settingRuns
+	creating   creations
 }
 
 // New returns a manager. Init must run before its commands do.

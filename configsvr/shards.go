@@ -3,6 +3,7 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,13 +129,24 @@ func (m *Manager) bringSettings(ctx context.Context, peer cluster.Peer) error {
 		if err != nil {
 			return err
 		}
-		for _, cmd := range want.differences(has) {
-			if _, err := cluster.RunWrite(ctx, peer, msg.Doc(cmd)); err != nil {
-				return err
+		if err = sendEach(ctx, peer, want.differences(has)); err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+			return err
+		}
+		if sent = want.all(); err != nil { // it asks what the settings are, which have changed meanwhile
+			if now, nerr := settingsAt(ctx, m.local); nerr != nil || bytes.Equal(now.all(), sent) {
+				return errors.Join(err, nerr)
 			}
 		}
-		sent = want.all()
 	}
+}
+
+func sendEach(ctx context.Context, peer cluster.Peer, cmds []msg.Message) error {
+	for _, cmd := range cmds {
+		if _, err := cluster.RunWrite(ctx, peer, msg.Doc(cmd)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refused reports whether listShard has refused a shard, so that it is not in the list.
@@ -149,9 +161,7 @@ func (m *Manager) unblock(ctx context.Context, peer cluster.Peer) {
 	if err != nil {
 		return
 	}
-	if cmd := new(clusterSettings).blockOf(has); cmd != nil {
-		_, _ = cluster.RunWrite(ctx, peer, msg.Doc(cmd)) // the error is that of the refusal
-	}
+	_ = sendEach(ctx, peer, new(clusterSettings).blockOf(has)) // the error is that of the refusal
 }
 
 // joinWithParams makes a server join the cluster with the current cluster parameters, unless these were sent before.

@@ -33,7 +33,7 @@ func coordinatedSettings() []coordinatedSetting {
 	steps := []string{"storeOnConfigServer", "storeOnShards"}
 	return []coordinatedSetting{
 		{
-			"setUserWriteBlockMode", `{"setUserWriteBlockMode": 1, "global": true}`, `{"setUserWriteBlockMode": 1, "global": false}`, steps,
+			"setUserWriteBlockMode", `{"setUserWriteBlockMode": 1, "global": true}`, `{"setUserWriteBlockMode": 1, "global": false}`, append([]string{"prepareOnConfigServer", "prepareOnShards"}, steps...),
 			stored("config", "user_writes_critical_sections", ""), `"blockUserWrites":true`,
 		},
 		{

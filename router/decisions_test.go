@@ -235,7 +235,8 @@ func TestFrozenServersHoldNoLocks(t *testing.T) {
 // the settings, seconds later. One that is refused after all lets them write again: nobody could drop the database for which it is refused.
 func TestShardThatIsAddedBlocksUserWrites(t *testing.T) {
 	t.Parallel()
-	for _, refused := range []bool{false, true} {
+	for _, how := range []string{"", "when they are let through", "while they are blocked"} {
+		refused := how != ""
 		c := newTestCluster(t, 1)
 		c.config.Points = c.points["config"]
 		s := c.newSet("shardx")
@@ -245,7 +246,7 @@ func TestShardThatIsAddedBlocksUserWrites(t *testing.T) {
 			t.Helper()
 			n := c.admin(s.Peer(), bson.D{{Key: "count", Value: "user_writes_critical_sections"}, {Key: "query", Value: bson.D{{Key: "blockUserWrites", Value: true}}}, {Key: "$db", Value: "config"}})["n"]
 			if n != want {
-				t.Errorf("refused %v: %v sections block users' writes, want %d", refused, n, want)
+				t.Errorf("refused %s: %v sections block users' writes, want %d", how, n, want)
 			}
 		}
 		reached, release := c.hangAt("config", "commit")
@@ -253,9 +254,13 @@ func TestShardThatIsAddedBlocksUserWrites(t *testing.T) {
 		go func() { added <- c.add("shardx", "shardx:27018", s) }()
 		reached()
 		blocked(1)
-		if refused {
+		switch how {
+		case "when they are let through":
 			c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 			c.run("twice", `{"insert": "new", "documents": [{"_id": 1}]}`)
+		case "while they are blocked": // the database has been moved from elsewhere, for example
+			entry := bson.D{{Key: "_id", Value: "twice"}, {Key: "primary", Value: "shard0"}, {Key: "version", Value: bson.D{{Key: "uuid", Value: bson.Binary{Subtype: 4, Data: make([]byte, 16)}}, {Key: "timestamp", Value: bson.Timestamp{T: 1}}, {Key: "lastMod", Value: int32(1)}}}}
+			c.admin(c.confP, bson.D{{Key: "insert", Value: "databases"}, {Key: "documents", Value: bson.A{entry}}, {Key: "$db", Value: "config"}})
 		}
 		release()
 		if err := <-added; (err != nil) != refused {

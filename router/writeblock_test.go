@@ -117,9 +117,18 @@ func TestSettingsReachAllShardsWithoutTheirRouter(t *testing.T) {
 			return strings.Contains(show(doc(p, "config", "clusterParameters")), fmt.Sprint(n))
 		})
 	}
-	// The version was lowered and raised between two checks of the config server, and the router ended before shard1 had the second change.
-	set(c.shards["shard1"], bson.D{{Key: "setFeatureCompatibilityVersion", Value: "8.0"}, {Key: "confirm", Value: true}})
+	// shard1 was restored from old files.
+	docs := c.server["shard1"].Node.Docs
+	if err := docs.Put(t.Context(), "admin.system.version", bsonDoc(t, bson.D{{Key: "_id", Value: "featureCompatibilityVersion"}, {Key: "version", Value: "8.0"}})); err != nil {
+		t.Fatal(err)
+	}
+	old := bson.D{{Key: "_id", Value: ""}, {Key: "blockNewUserShardedDDL", Value: true}, {Key: "blockUserWrites", Value: true}, {Key: "blockUserWritesReason", Value: "DiskUseThresholdExceeded"}}
+	if err := docs.Put(t.Context(), "config.user_writes_critical_sections", bsonDoc(t, old)); err != nil {
+		t.Fatal(err)
+	}
+	c.restart("shard1")
 	everywhere("version 8.2 again", has("8.2"))
+	everywhere("users' writes let through again", func(p cluster.Peer) bool { return !blocked(p) })
 }
 
 // appendOplogNote used to be unknown to routers; every shard writes the note.

@@ -39,7 +39,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now, Counts: &n.counters.Opcounters,
 	}, shardNode{n}, n.txns, n.shard, state)
 	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Host: n.host, Forget: n.forget,
-		Holds: n.Service.Table.Lookup("_holdsCriticalSection"), Linearize: n.linearize})
+		Holds: n.Service.Table.Lookup("_holdsCriticalSection"), Linearize: n.linearize, Blocked: n.settings.CheckBlocked})
 	n.Service.Table.Add(d.Specs()...)
 	n.Service.DescribeTasks(d.CurrentOps)
 	n.admin.coordinators.Store(d)

@@ -126,6 +126,13 @@ func TestEndsOfAWaitForTheCommitQuorum(t *testing.T) {
 		"a time limit": {`, "maxTimeMS": 1500`, func(string) {}, mongoerr.MaxTimeMSExpired},
 		"killOp":       {"", func(coll string) { n.killCreateIndexes(coll) }, mongoerr.Interrupted},
 		"the database": {"", func(string) { n.ok("d", `{"dropDatabase": 1}`) }, mongoerr.IndexBuildAborted},
+		"a write block": {"", func(string) {
+			n.ok("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+			if left := n.srv.Engine.Builds(); len(left) > 0 {
+				t.Errorf("%d builds are left when users' writes are blocked", len(left))
+			}
+			n.ok("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
+		}, mongoerr.IndexBuildAborted},
 	} {
 		coll := strings.ReplaceAll(what, " ", "")
 		n.ok("d", `{"insert": "`+coll+`", "documents": [{"a": 1}]}`)
@@ -290,6 +297,32 @@ func TestCommitQuorumAfterAStepDown(t *testing.T) {
 	if left := next.waitingBuilds(); len(left) != 0 {
 		t.Errorf("entries that are left: %v", left)
 	}
+}
+
+// Users are blocked on the next primary: it aborts the build that it has just continued, or is about to.
+func TestTheBlockAbortsABuildOfAnEarlierPrimary(t *testing.T) {
+	m := newTestMembers(t, 2*time.Second)
+	n := m.primary()
+	n.ok("d", `{"insert": "c", "documents": [{"_id": 1, "a": 1}]}`)
+	m.down(n)
+	reply := n.builtBeside("c", "a", "")
+	n.untilWaits(1)
+	n.do("admin", `{"replSetStepDown": 60, "force": true}`)
+	<-reply
+	next := await.State(t, "another primary", func() (*testNode, bool) {
+		for _, x := range m.nodes {
+			if x != n && x.srv.Repl.Writable() {
+				return x, true
+			}
+		}
+		return nil, false
+	})
+	next.ok("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+	if left := next.waitingBuilds(); len(left) != 0 || len(next.srv.Engine.Builds()) != 0 || next.srv.Engine.Catalog().Lookup("d.c").Index("a") != nil {
+		t.Errorf("left: %v", left)
+	}
+	next.ok("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
+	next.ok("d", `{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}], "commitQuorum": 2}`)
 }
 
 // A build that waits holds no history back: its keys are in.

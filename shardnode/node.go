@@ -104,7 +104,8 @@ func New(o Options) *Node {
 	n.Docs = &statedoc.Docs{Engine: n.Engine, Set: n.Set, Warn: n.warn}
 	n.profiler = profile.New(profile.Config{Engine: n.Engine, Set: n.Set, Now: n.now, SlowLog: func() func(int64, bool, []byte) { return n.SlowLog }})
 	n.settings = settings.New(settings.Config{Engine: n.Engine, Docs: n.Docs, Locks: n.locks, Params: n.Params, Now: n.now, Lone: n.lone, Audit: n.Service.Audit,
-		IsShard: func() bool { return n.shard.State() != nil }})
+		IsShard: func() bool { return n.shard.State() != nil }, Cluster: func() settings.Cluster { return clusterOf(n) },
+		Drain: func(ctx context.Context, why error) error { return drainUsers(ctx, n, why) }})
 	n.shard = migration.NewShard(n.Docs, shardNode{n})
 	n.txns = txn.New(txn.Config{
 		Engine: n.Engine, Set: n.Set, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Locks: n.locks, Now: n.now,

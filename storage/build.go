@@ -45,6 +45,7 @@ type IndexBuild struct {
 	since   atomic.Int64 // when the commit under way began, 0 for none
 
 	cause error // why it has failed
+	stop  stopped
 
 	quorum  value.Value   // see WithQuorum
 	wait    WaitForCommit // nil for a build without one
@@ -75,7 +76,7 @@ const (
 
 // NewIndexBuild returns a build that has not begun.
 func (e *Engine) NewIndexBuild(ns string, specs [][]byte, build catalog.UUID) *IndexBuild {
-	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build, changed: make(chan struct{}, 1)}
+	b := &IndexBuild{e: e, ns: ns, specs: specs, build: build, changed: make(chan struct{}, 1), stop: newStopped()}
 	b.setPhase(phaseScan)
 	return b
 }
@@ -268,6 +269,8 @@ func (b *IndexBuild) Run(ctx context.Context) (Timestamp, error) {
 
 // Load is the first part of Run: after it, the indexes have all their keys.
 func (b *IndexBuild) Load(ctx context.Context) error {
+	ctx, release := b.stop.within(ctx)
+	defer release()
 	err := b.fill(ctx)
 	if err == nil {
 		err = b.checkUnique(ctx)
@@ -281,7 +284,10 @@ func (b *IndexBuild) Load(ctx context.Context) error {
 // Complete is the second part: it waits for the commit quorum and commits.
 func (b *IndexBuild) Complete(ctx context.Context) (ts Timestamp, err error) {
 	if b.hasEntry() {
-		err = b.wait(ctx, b)
+		err = b.awaitQuorum(ctx)
+	}
+	if err == nil {
+		err = b.stop.why()
 	}
 	if err == nil {
 		ts, err = b.finish(ctx)
@@ -293,9 +299,18 @@ func (b *IndexBuild) Complete(ctx context.Context) (ts Timestamp, err error) {
 	return ts, nil
 }
 
+func (b *IndexBuild) awaitQuorum(ctx context.Context) error {
+	ctx, release := b.stop.within(ctx)
+	defer release()
+	return b.wait(ctx, b)
+}
+
 // end ends a build that failed: it is aborted, or left to the next primary. If it cannot be aborted, for example because the disk is full, it stays among Builds, and
 // is left to the service of unfinished builds, which tries again (UnfinishedBuild.Failed).
 func (b *IndexBuild) end(err error) error {
+	if why := b.stop.why(); why != nil {
+		err = why
+	}
 	if b.leaves(err) {
 		b.Leave()
 		return err
@@ -849,27 +864,31 @@ func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 // resetBuilds lists the unfinished builds that are not running. On a lone server it removes from the catalog what they left there.
 func (e *Engine) resetBuilds() error {
 	for _, c := range e.Catalog().All() {
-		var order []*IndexBuild
-		for _, idx := range c.Indexes {
-			if idx.Ready || e.builds.get(idx.Build.UUID) != nil {
-				continue
-			}
-			at := slices.IndexFunc(order, func(b *IndexBuild) bool { return b.build == idx.Build.UUID })
-			if at < 0 {
-				at = len(order)
-				order = append(order, e.NewIndexBuild(c.NS, nil, idx.Build.UUID))
-				order[at].uuid = c.UUID
-			}
-			b := order[at]
-			b.indexes, b.specs = append(b.indexes, idx), append(b.specs, idx.Spec.Raw)
-		}
-		for _, b := range order {
+		for _, b := range e.leftBuilds(c) {
 			if err := e.resetBuild(b); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// leftBuilds returns the unfinished builds of a collection that are not running.
+func (e *Engine) leftBuilds(c *catalog.Collection) (order []*IndexBuild) {
+	for _, idx := range c.Indexes {
+		if idx.Ready || e.builds.get(idx.Build.UUID) != nil {
+			continue
+		}
+		at := slices.IndexFunc(order, func(b *IndexBuild) bool { return b.build == idx.Build.UUID })
+		if at < 0 {
+			at = len(order)
+			order = append(order, e.NewIndexBuild(c.NS, nil, idx.Build.UUID))
+			order[at].uuid = c.UUID
+		}
+		b := order[at]
+		b.indexes, b.specs = append(b.indexes, idx), append(b.specs, idx.Spec.Raw)
+	}
+	return order
 }
 
 func (e *Engine) resetBuild(b *IndexBuild) error {

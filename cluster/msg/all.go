@@ -16,7 +16,7 @@ func All() []Message {
 		new(HoldsCriticalSection), new(HoldsCriticalSectionReply), new(RunMessage), new(PauseMigrations), new(ResumeMigrations),
 		new(Join), new(CreateCollectionParticipant), new(RenameCollectionParticipant), new(DropCollectionParticipant), new(DropDatabaseParticipant),
 		new(NotifyShardingEvent), new(ParticipantBlock), new(EndLeftSections),
-		new(FlushRoutingTable), new(FlushDatabase), new(FlushRoutingTableDurably), new(FlushDatabaseDurably), new(FlushReply), new(CheckParticipant), new(CheckParticipantReply), new(SetClusterParameter), new(SetOneParameter), new(SetUserWriteBlock), new(SetFeatureVersion), new(ShardMoveRange), new(ShardMoveRangeReply), new(BalancingStats), new(BalancingStatsReply), new(WriteTogether),
+		new(FlushRoutingTable), new(FlushDatabase), new(FlushRoutingTableDurably), new(FlushDatabaseDurably), new(FlushReply), new(CheckParticipant), new(CheckParticipantReply), new(SetClusterParameter), new(SetOneParameter), new(SetUserWriteBlock), new(ShardSetUserWriteBlock), new(SetFeatureVersion), new(ShardMoveRange), new(ShardMoveRangeReply), new(BalancingStats), new(BalancingStatsReply), new(WriteTogether),
 		new(RecvChunkStart), new(RecvChunkStatus), new(RecvChunkStatusReply), new(RecvChunkCommit), new(RecvChunkCommitReply), new(RecvChunkReleaseCritSec), new(RecvChunkAbort),
 		new(MigrateClone), new(MigrateCloneReply), new(TransferMods), new(TransferModsReply),
 		new(GetNextSessionMods), new(GetNextSessionModsReply), new(MigrationDecision), new(RecreateRangeDeletionTasks),

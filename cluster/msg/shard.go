@@ -220,7 +220,7 @@ func (m *SetOneParameter) fields(c *codec) {
 		func(v value.Value) { m.Param = v.Doc() })
 }
 
-// SetUserWriteBlock blocks users' writes, or lets them through.
+// SetUserWriteBlock blocks users' writes, or lets them through, as clients request it.
 type SetUserWriteBlock struct {
 	Global bool
 	Reason string
@@ -230,6 +230,26 @@ func (m *SetUserWriteBlock) fields(c *codec) {
 	c.plain("setUserWriteBlockMode")
 	c.boolean("global", required, &m.Global)
 	c.str("reason", optional, &m.Reason)
+}
+
+// The phases in which users' writes are blocked on a cluster.
+const (
+	PrepareBlock  = "prepare"  // no new DDL begins
+	CompleteBlock = "complete" // nothing is written
+)
+
+// ShardSetUserWriteBlock is a node's part in SetUserWriteBlock on a cluster.
+type ShardSetUserWriteBlock struct {
+	Global bool
+	Reason string
+	Phase  string
+}
+
+func (m *ShardSetUserWriteBlock) fields(c *codec) {
+	c.plain("_shardsvrSetUserWriteBlockMode")
+	c.boolean("global", required, &m.Global)
+	c.str("reason", required, &m.Reason)
+	c.str("phase", required, &m.Phase)
 }
 
 // SetFeatureVersion sets the feature compatibility version.

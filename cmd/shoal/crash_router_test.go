@@ -118,7 +118,11 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 	blocked := func(want int64) func(context.Context, *shardedCluster) error {
 		return func(ctx context.Context, c *shardedCluster) error {
 			for _, rs := range c.shards {
-				n, err := rs.lead().direct.Database("config").Collection("user_writes_critical_sections").CountDocuments(ctx, bson.D{})
+				sections := rs.lead().direct.Database("config").Collection("user_writes_critical_sections")
+				n, err := sections.CountDocuments(ctx, bson.D{})
+				if err == nil && n == want {
+					n, err = sections.CountDocuments(ctx, d("blockUserWrites", true))
+				}
 				if err != nil || n != want {
 					return fmt.Errorf("%s has %d sections, %v", rs.name, n, err)
 				}
@@ -230,12 +234,12 @@ func lostRouterRows(third *replicaSet) []lostRouterDDL {
 			},
 		},
 		{
-			name: "setUserWriteBlockMode", db: "admin", command: d("setUserWriteBlockMode", 1, "global", true), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"),
-			check: blocked(1), steps: append(beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "storeOnConfigServer", "storeOnShards")...), undone: blocked(0),
+			name: "setUserWriteBlockMode", db: "admin", command: d("setUserWriteBlockMode", 1, "global", true), hold: beforeCommand(onOtherShard, "_shardsvrSetUserWriteBlockMode"),
+			check: blocked(1), steps: append(beforeNodes("setUserWriteBlockMode", "_shardsvrSetUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "prepareOnConfigServer", "prepareOnShards", "storeOnConfigServer", "storeOnShards")...), undone: blocked(0),
 		},
 		{
-			name: "setUserWriteBlockMode, off", db: "admin", command: d("setUserWriteBlockMode", 1, "global", false), hold: beforeCommand(onOtherShard, "setUserWriteBlockMode"), check: blocked(0),
-			before: []bson.D{d("setUserWriteBlockMode", 1, "global", true)}, steps: append(beforeNodes("setUserWriteBlockMode", "setUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "storeOnConfigServer", "storeOnShards")...), undone: blocked(1),
+			name: "setUserWriteBlockMode, off", db: "admin", command: d("setUserWriteBlockMode", 1, "global", false), hold: beforeCommand(onOtherShard, "_shardsvrSetUserWriteBlockMode"), check: blocked(0),
+			before: []bson.D{d("setUserWriteBlockMode", 1, "global", true)}, steps: append(beforeNodes("setUserWriteBlockMode", "_shardsvrSetUserWriteBlockMode"), atSteps("setUserWriteBlockMode", "storeOnConfigServer", "storeOnShards")...), undone: blocked(1),
 		},
 		{
 			name: "setClusterParameter", db: "admin", command: d("setClusterParameter", d("changeStreamOptions", d("preAndPostImages", d("expireAfterSeconds", 77)))),

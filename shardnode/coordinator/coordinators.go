@@ -38,6 +38,8 @@ type Config struct {
 	Holds *command.Spec
 	// Linearize makes sure that the node is still the primary, by asking a majority.
 	Linearize func(ctx context.Context) error
+	// Blocked returns an error for a client's operation while users are blocked (setUserWriteBlockMode).
+	Blocked func(op *command.Op) error
 }
 
 // Coordinators are the DDL operations that a shard coordinates.
@@ -285,16 +287,20 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
-	if o, ok := r.doc.op.(*forward); ok && o.kind == dropIndexesKind {
-		if err := m.endBuilds(op, o); err != nil {
-			m.unlock(h)
-			return false, dst, err
-		}
-	}
 	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			m.unlock(h)
 			return false, append(dst, done...), err
+		}
+	}
+	if err := m.Blocked(op); err != nil { // since it was checked first they may have been, and only what has its locks is waited for (Begun)
+		m.unlock(h)
+		return false, dst, err
+	}
+	if o, ok := r.doc.op.(*forward); ok && o.kind == dropIndexesKind {
+		if err := m.endBuilds(op, o); err != nil {
+			m.unlock(h)
+			return false, dst, err
 		}
 	}
 	if err := m.checkVersion(op, r.doc.ns); err != nil { // the database may have moved while this waited for the locks

@@ -61,6 +61,9 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 		return dst, err
 	}
 	defer m.unlock(h)
+	if err := m.Blocked(op); err != nil { // as in lead
+		return dst, err
+	}
 	if err := m.checkVersion(op, f.ns()); err != nil { // the database may have moved meanwhile
 		return dst, err
 	}

@@ -43,12 +43,7 @@ func namesOf(op operation) (out []lockedName) {
 		return []lockedName{{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.X}}
 	}
 	colls = slices.Compact(slices.Sorted(slices.Values(colls)))
-	var dbs []string
-	for _, ns := range colls {
-		db, _ := cluster.SplitNS(ns)
-		dbs = append(dbs, db)
-	}
-	for _, db := range slices.Compact(slices.Sorted(slices.Values(dbs))) {
+	for _, db := range databasesOf(op) {
 		out = append(out, lockedName{lock.Resource{Kind: lock.DDLDatabase, Name: db}, lock.IX})
 	}
 	mode := lock.X
@@ -67,6 +62,20 @@ func namesOf(op operation) (out []lockedName) {
 		}
 	}
 	return out
+}
+
+// databasesOf lists the databases that an operation concerns, in order of name.
+func databasesOf(op operation) []string {
+	db, colls := op.locks()
+	if len(colls) == 0 {
+		return []string{db}
+	}
+	var dbs []string
+	for _, ns := range colls {
+		db, _ := cluster.SplitNS(ns)
+		dbs = append(dbs, db)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(dbs)))
 }
 
 // storedNames lists what a stored run locks.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -85,6 +86,11 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 
 // Executes reports whether a command is one that coordinators execute: they compare its versions under its DDL locks.
 func Executes(name string) bool { return kinds[name] != nil || name == "_shardsvrCreateCollection" }
+
+// SentAgain reports whether a request for a coordinator may have been executed before, or is being executed: then it has that reply, even if new ones are refused.
+func SentAgain(op *command.Op) bool {
+	return Executes(op.Req.Spec.Name) && parseRequestID(op.Req.Body).again
+}
 
 // parseAs returns a parser for a command that is a message of type M.
 func parseAs[M any, P interface {

@@ -16,4 +16,5 @@
 //  1. A value in memory was stored before, or is the default that applies without a document.
 //  2. Operations of the cluster's own nodes get neither default concerns nor time limits, and are not refused.
 //  3. Commands that change one kind of setting run one after another.
+//  4. What the config server decides on without a time, the feature compatibility version and what users may not do, a shard stores only as the config server has it (asDecided).
 package settings

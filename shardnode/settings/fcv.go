@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -38,28 +39,37 @@ func (st *Settings) runSetFCV(op *command.Op, dst []byte) ([]byte, error) {
 	if is, err := st.coordinated(op, &msg.SetFeatureVersion{Version: want, Confirm: true}); is {
 		return dst, err
 	}
-	cur := value.Lookup(st.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
-	if cur.Str() == want {
-		return dst, nil
+	decided := func(doc []byte) bool {
+		v := value.Lookup(doc, "version")
+		return v.Str() == want || v.T != value.String && want == FeatureVersion
 	}
-	return dst, st.storeFCV(op, want)
+	return dst, st.asDecided(op, cluster.Find{NS: versionNS, Filter: value.Doc(value.F("_id", value.NewString(FeatureVersionID)))}, decided, func(bool) error {
+		cur := value.Lookup(st.Params.Get("featureCompatibilityVersion").Value().Doc(), "version")
+		if cur.Str() == want {
+			return nil
+		}
+		return st.storeFCV(op, want)
+	})
 }
 
 // storeFCV changes the version in admin.system.version and in the parameter that shows it.
 func (st *Settings) storeFCV(op *command.Op, version string) error {
 	v := value.F("version", value.NewString(version))
-	if err := st.Docs.Put(op, "admin.system.version", value.Doc(value.F("_id", value.NewString(FeatureVersionID)), v)); err != nil {
+	if err := st.Docs.Put(op, versionNS, value.Doc(value.F("_id", value.NewString(FeatureVersionID)), v)); err != nil {
 		return err
 	}
 	st.Params.Store("featureCompatibilityVersion", value.NewDocument(value.Doc(v)))
 	return nil
 }
 
+// versionNS is the collection of its document, whose _id is FeatureVersionID.
+const versionNS = "admin.system.version"
+
 const FeatureVersionID = "featureCompatibilityVersion"
 
 // loadFCV reads the stored version when the node opens.
 func (st *Settings) loadFCV() error {
-	doc, err := st.Docs.Get("admin.system.version", value.NewString(FeatureVersionID))
+	doc, err := st.Docs.Get(versionNS, value.NewString(FeatureVersionID))
 	if err != nil || doc == nil || st.Params == nil {
 		return err
 	}

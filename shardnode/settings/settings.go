@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -25,6 +26,10 @@ type Config struct {
 	Lone func() bool
 	// IsShard reports whether the node is part of a shard of a cluster.
 	IsShard func() bool
+	// Cluster returns the cluster of which the node is a shard; nil on other nodes, and on the config server.
+	Cluster func() Cluster
+	// Drain makes the index builds of users' databases fail with an error, and waits for their end and that of the DDL of users' databases that has begun.
+	Drain func(ctx context.Context, why error) error
 	// Coordinate has the whole cluster store a setting that a client has sent to the config server; nil on other nodes. It sends this node's part back as the node's own command.
 	Coordinate func(op *command.Op, setting msg.Message) error
 }
@@ -37,6 +42,7 @@ type Settings struct {
 	block   writeBlock
 	cluster clusterParams
 	queries querySettings
+	order   order
 }
 
 func New(c Config) *Settings {
@@ -55,6 +61,7 @@ func (st *Settings) Specs() (all []command.Spec) {
 
 // Load reads the stored settings: when the node opens, when it becomes primary, and when another member has changed them.
 func (st *Settings) Load() error {
+	st.order.changes.Add(1)
 	if err := st.rw.load(st); err != nil {
 		return err
 	}
@@ -74,7 +81,7 @@ func StoredIn(ns string) bool { return ns == settingsNS || ns == clusterParamsNS
 // CheckBlocked returns an error for a client's writes and catalog changes while users' writes are blocked.
 func (st *Settings) CheckBlocked(op *command.Op) error { return st.block.check(op) }
 
-// CheckTarget is CheckBlocked for the target of $out and $merge, and for a namespace of a bulkWrite.
+// CheckTarget is CheckBlocked for the target of $out and $merge, for a namespace of a bulkWrite, and for what a command has locked.
 func (st *Settings) CheckTarget(op *command.Op, ns string) error { return st.block.checkTarget(op, ns) }
 
 // Apply applies the default concerns and time limit to an operation that has none itself, and returns an error for a

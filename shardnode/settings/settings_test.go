@@ -1,6 +1,8 @@
 package settings
 
 import (
+	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	b := &bench{t: t, service: command.NewService(command.Shard)}
 	for _, s := range []**Settings{&b.one, &b.other} {
 		*s = New(Config{Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Locks: lock.NewManager(), Params: cluster.NewParams(), Now: time.Now, IsShard: func() bool { return false },
-			Lone: func() bool { return b.lone }})
+			Cluster: func() Cluster { return nil }, Drain: func(context.Context, error) error { return nil }, Lone: func() bool { return b.lone }})
 		if err := (*s).Load(); err != nil {
 			t.Fatal(err)
 		}
@@ -115,5 +117,89 @@ func TestSettingsOfSetsAreRefusedOnALoneServer(t *testing.T) {
 		if value.Lookup(r, "ok").Double() == 1 {
 			t.Error(value.ShowDoc(r))
 		}
+	}
+}
+
+// fakeCluster is a cluster whose config server has a document, or none.
+type fakeCluster struct {
+	mu       sync.Mutex
+	doc      []byte
+	unlisted bool
+	read     func() // is called after each read, before its reply
+}
+
+func (c *fakeCluster) Decided(context.Context, cluster.Find) (docs [][]byte, err error) {
+	c.mu.Lock()
+	if c.doc != nil {
+		docs = [][]byte{c.doc}
+	}
+	read := c.read
+	c.mu.Unlock()
+	if read != nil {
+		read()
+	}
+	return docs, nil
+}
+
+func (c *fakeCluster) Lists(context.Context) (bool, error) { return !c.unlisted, nil }
+
+// A message is paused between the answer of the config server, which still has what it says, and the change; meanwhile others come. It is refused, as the config server is asked again.
+func TestASettingThatChangesBehindTheQuestion(t *testing.T) {
+	const reason = "Unspecified"
+	for _, x := range []struct {
+		name       string
+		to, by     blocks
+		had, after []byte // of the config server
+	}{
+		{"writes, let through", writes, nothing, writes.doc(reason), nil},
+		{"let through, writes", nothing, writes, nil, writes.doc(reason)},
+		{"DDL, let through", newDDL, nothing, newDDL.doc(reason), nil},
+	} {
+		b, c := newBench(t), &fakeCluster{doc: x.had}
+		b.one.Config.Cluster = func() Cluster { return c }
+		set := func(to blocks) error {
+			op := b.service.Background(t.Context(), command.OwnClient())
+			op.Req.Spec = &command.Spec{Name: "_shardsvrSetUserWriteBlockMode"}
+			return b.one.setBlock(op, to, reason)
+		}
+		late, pauses := make(chan error, 1), make(chan chan struct{})
+		c.read = func() {
+			free := make(chan struct{})
+			pauses <- free
+			<-free
+		}
+		go func() { late <- set(x.to) }()
+		free := <-pauses
+		c.mu.Lock()
+		c.doc, c.read = x.after, nil
+		c.mu.Unlock()
+		if err := set(x.by); err != nil {
+			t.Fatalf("%s: %v", x.name, err)
+		}
+		close(free)
+		if err := <-late; mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+			t.Errorf("%s: %v", x.name, err)
+		}
+		if is := b.one.block.now(); is != x.by {
+			t.Errorf("%s: %v is blocked", x.name, is)
+		}
+	}
+}
+
+// A set that is no shard of the cluster by the list of shards is told what to let through when it was refused, whatever the cluster has.
+func TestARefusedShardIsLetGo(t *testing.T) {
+	b, c := newBench(t), &fakeCluster{doc: writes.doc("DiskUseThresholdExceeded")}
+	b.one.Config.Cluster = func() Cluster { return c }
+	op := b.service.Background(t.Context(), command.OwnClient())
+	op.Req.Spec = &command.Spec{Name: "_shardsvrSetUserWriteBlockMode"}
+	if err := b.one.setBlock(op, writes, "DiskUseThresholdExceeded"); err != nil || b.one.block.now() != writes {
+		t.Fatal(err)
+	}
+	if err := b.one.setBlock(op, nothing, "DiskUseThresholdExceeded"); mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		t.Errorf("a shard in the list: %v", err)
+	}
+	c.unlisted = true
+	if err := b.one.setBlock(op, nothing, "Unspecified"); err != nil || b.one.block.now() != nothing {
+		t.Errorf("a set that was refused: %v", err)
 	}
 }

@@ -225,9 +225,16 @@ func (w *Command) locked(take func(*lock.Locker) error) (unlock func(), err erro
 	}
 }
 
-// LockDatabase locks a whole database exclusively.
+// LockDatabase locks a whole database exclusively, for a command that changes the catalog. Like LockVersioned it refuses a user's command if users have been blocked.
 func (w *Command) LockDatabase(db string) (unlock func(), err error) {
-	return w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) })
+	if unlock, err = w.locked(func(l *lock.Locker) error { return l.LockDatabase(w.Op, db, lock.X) }); err != nil {
+		return nil, err
+	}
+	if err = w.writer.node.CheckBlocked(w.Op, db); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
 }
 
 // CommittedAt records a commit of another operation that has the effect that the command requests.

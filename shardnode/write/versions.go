@@ -15,12 +15,15 @@ import (
 )
 
 // LockVersioned locks collections exclusively for a command that changes the catalog, and compares the command's
-// versions for one of them: from then on, operations that would move or drop it wait.
+// versions for one of them: from then on, operations that would move or drop it wait. A user's command is refused if users have been blocked since it was checked first.
 func (w *Command) LockVersioned(ns string, names ...string) (unlock func(), err error) {
 	if unlock, err = w.lock(lock.X, names...); err != nil {
 		return nil, err
 	}
-	if err = w.writer.checkVersions(w.Op, ns); err != nil {
+	if err = w.writer.checkVersions(w.Op, ns); err == nil {
+		err = w.writer.node.CheckBlocked(w.Op, ns)
+	}
+	if err != nil {
 		unlock()
 		w.refused(slices.Compact(slices.Sorted(slices.Values(names)))...)
 		return nil, migration.WaitCritical(w.Op, err)
