@@ -90,3 +90,11 @@ func (m Membership) Joined(shard string) (at uint64) {
 	}
 	return at
 }
+
+// Since returns a time from which on the set that has a shard's name now has had it for certain.
+func (m Membership) Since(shard string) uint64 {
+	if len(m) == 0 {
+		return 0
+	}
+	return max(m.Joined(shard), m[0].Since)
+}

@@ -42,6 +42,9 @@ func TestMembership(t *testing.T) {
 	if earlier := m[:4]; !earlier.Kept("b", 45) || earlier.Kept("b", 35) || earlier.Kept("b", 25) {
 		t.Error("b, which has joined again at 40, is the same since then, and not since earlier")
 	}
+	if a, b := m.Since("a"), m.Since("b"); a != 10 || b != 40 || Membership(nil).Since("a") != 0 {
+		t.Errorf("a has its name since %d, b since %d, want 10 and 40", a, b)
+	}
 	if Membership(nil).Left("a", 1) != 0 || Membership(nil).Joined("a") != 0 {
 		t.Error("a shard of an unknown membership has left, or joined")
 	}

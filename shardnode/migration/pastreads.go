@@ -21,6 +21,8 @@ import (
 // before or of after, whatever the catalog says, so reads at such a time are refused. The stored sections have their own history, like all documents: the
 // snapshot of the read shows them, on primaries and secondaries.
 
+// A placement names shards, and another set may have had this one's name at that time (checkListed).
+
 // transaction is the view of an operation's transaction that version checks need.
 type transaction interface {
 	// ReadTime returns the time that its statements read at, 0 if it has ended.
@@ -43,6 +45,38 @@ func pastOf(op *command.Op) uint64 {
 		return 0
 	}
 	return rc.AtClusterTime
+}
+
+// listed is when a set got its shard's name.
+type listed struct {
+	topology uint64 // the topology time that was known when it was read: a set that is removed and added again gets the name anew
+	since    uint64
+}
+
+// checkListed refuses a read at a time before this set got its shard's name.
+//
+// Hazard: a set that is added under the name of a removed shard has none of the documents that the former one had, by the chunks' history or as a primary shard, at a time that may still be read. It would return
+// nothing of them, as if they had not existed.
+func (s *ShardState) checkListed(op *command.Op, ns string) error {
+	at := pastOf(op)
+	if at == 0 || s.ID == cluster.ConfigShardID { // which is always the same set
+		return nil
+	}
+	topology := s.Clock.Topology()
+	l := s.listed.Load()
+	if l == nil || l.topology < topology {
+		find := cluster.Find{NS: "config.placementHistory", Filter: value.Doc(value.F("nss", value.NewString(cluster.MembersNS)))}
+		entries, err := cluster.FindConfig(op, s.Registry.Config(), find.Doc())
+		if err != nil {
+			return err
+		}
+		l = &listed{topology: topology, since: cluster.ParseMembership(entries).Since(s.ID)}
+		s.listed.Store(l)
+	}
+	if at >= l.since {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.SnapshotUnavailable, "%s was on a shard that has been removed since: shard %s is another set, or was not in the cluster then", ns, s.ID)
 }
 
 // ReadsPast reports whether an operation uses the placement at the cluster time of its read.

@@ -27,6 +27,7 @@ type ShardState struct {
 	Clock     *cluster.VectorClock
 	moved     chan struct{} // signals that the config server's members may have changed
 	readers   readers
+	listed    atomic.Pointer[listed]
 
 	tables *tables.Tables // on disk; nil before the node takes part
 
@@ -215,6 +216,9 @@ func (s *ShardState) section(name string, write bool) *criticalSection {
 // too: checking once, before the locks. A section that begins between the check and the write would not stop it, and what it writes
 // would be on a shard that no longer owns it.
 func (s *ShardState) CheckVersion(op *command.Op, ns string) error {
+	if err := s.checkListed(op, ns); err != nil {
+		return err
+	}
 	if op.Req.DatabaseVer != nil {
 		if err := s.checkDatabase(op, catalog.DBOf(ns)); err != nil {
 			return err
