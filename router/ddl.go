@@ -380,8 +380,11 @@ func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.C
 		if !isStateChange(mongoerr.CodeOf(err)) || time.Since(changing) > electedWithin {
 			try++
 		}
-		if try > coordinatedAgain || cluster.Sleep(op, 20*time.Millisecond<<(2*try)) != nil {
+		if try > coordinatedAgain {
 			return dst, err
+		}
+		if over := cluster.Sleep(op, 20*time.Millisecond<<(2*try)); over != nil {
+			return dst, over
 		}
 	}
 }
