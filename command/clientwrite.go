@@ -28,8 +28,12 @@ func CheckClientWrite(op *Op, ns string) error {
 	return nil
 }
 
-// ForClient reports whether an operation is executed for a client. Nodes of the cluster attach shard or database versions to operations for clients only; a bulkWrite has them in its namespaces.
+// ForClient reports whether an operation is executed for a client. Nodes of the cluster attach shard or database versions to operations for clients only, but for what a node
+// does by itself on what it owns; a bulkWrite has them in its namespaces.
 func (op *Op) ForClient() bool {
+	if op.Client.Own {
+		return false
+	}
 	return !op.Client.InProcess && !op.Client.Internal || op.Req.ShardVersion != nil || op.Req.DatabaseVer != nil || op.Req.Spec.Name == "bulkWrite"
 }
 

@@ -558,6 +558,9 @@ func (m *Manager) unfinished(ctx context.Context, id string) ([]value.Field, err
 // silentFor is for how long a draining shard must not have answered before it is removed all the same.
 const silentFor = time.Minute
 
+// silentAsked is how often such a shard is asked again before: it may have answered others, and have been silent twice.
+const silentAsked = 2
+
 // silentShards knows since when draining shards that were asked have not answered. Another primary begins anew.
 type silentShards struct {
 	mu    sync.Mutex
@@ -598,18 +601,32 @@ func (m *Manager) awaitDecisions(ctx context.Context, id string) ([]value.Field,
 	if err != nil || id == cluster.ConfigShardID {
 		return nil, nil
 	}
-	asked := m.now()
+	for again := 0; ; again++ {
+		asked := m.now()
+		docs, err := m.decisionsOf(ctx, s)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		silent := m.members.silent.note(id, err == nil, asked)
+		switch {
+		case err == nil && len(docs) == 0:
+			return nil, nil
+		case silent < silentFor:
+			return m.drainReport(ctx, id, "draining ongoing", "ongoing")
+		case again == silentAsked: // nobody may have asked in between
+			return nil, nil
+		}
+		if err := cluster.Sleep(ctx, askWait); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// decisionsOf returns a decision that a shard has still to tell a participant, if there is one.
+func (m *Manager) decisionsOf(ctx context.Context, s *cluster.Shard) ([][]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	docs, err := cluster.FindLinearizable(bounded, s.Peer, cluster.Find{NS: "config.transaction_coordinators", Limit: 1})
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	silent := m.members.silent.note(id, err == nil, asked)
-	if err == nil && len(docs) == 0 || silent >= silentFor {
-		return nil, nil
-	}
-	return m.drainReport(ctx, id, "draining ongoing", "ongoing")
+	return cluster.FindLinearizable(bounded, s.Peer, cluster.Find{NS: "config.transaction_coordinators", Limit: 1})
 }
 
 // commitRemoval removes a shard's entry, unless it has data: then it returns the reply. Nothing is placed on the shard meanwhile.

@@ -14,9 +14,9 @@ import (
 // five seconds without a primary. One that has been silent for long has failed for good, and is removed; an answer begins the time anew.
 func TestSilentShardIsRemovedAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		answers := false
+		answers, unanswered := false, 0
 		m := managerOf(&catalogStore{}, func(ctx context.Context, w *wire.Message, dst []byte) ([]byte, error) {
-			if !answers {
+			if unanswered--; !answers || unanswered >= 0 {
 				return frozen(ctx, w, dst)
 			}
 			decision := doc(fld("_id", str("a commit that is under way")))
@@ -43,6 +43,13 @@ func TestSilentShardIsRemovedAfterAWhile(t *testing.T) {
 			}
 			answers = false
 		}
+		state()
+		time.Sleep(2 * silentFor)
+		answers, unanswered = true, 2
+		if got := state(); got != "ongoing" {
+			t.Fatalf("a shard that did not answer twice, long apart: %s", got)
+		}
+		answers = false
 		from := time.Now()
 		for state() != "completed" {
 			if time.Since(from) > 3*silentFor {

@@ -2,6 +2,7 @@ package router_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -93,4 +94,29 @@ func TestExpiredDocumentsOfADatabaseThatMoves(t *testing.T) {
 	if s := fmt.Sprint(got); s != "[update 1 delete 2 delete 3]" {
 		t.Errorf("the stream has %s", s)
 	}
+}
+
+// Documents expire while users' writes are blocked, as on a set: it is not a user who deletes them.
+func TestDocumentsExpireWhileUsersAreBlocked(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.fill(4)
+	for _, coll := range []string{"c", "plain"} {
+		c.run("db", fmt.Sprintf(`{"createIndexes": %q, "indexes": [{"key": {"at": 1}, "name": "at_1", "expireAfterSeconds": 0}]}`, coll))
+	}
+	for _, id := range []string{"shard0", "shard1"} {
+		c.param(id, "ttlMonitorSleepSecs", 3600)
+	}
+	for _, coll := range []string{"c", "plain"} {
+		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 11, "k": -1, "at": {"$date": "2020-01-01T00:00:00Z"}}, {"_id": 12, "k": 1000, "at": {"$date": "2020-01-01T00:00:00Z"}}]}`, coll))
+	}
+	c.run("admin", `{"setUserWriteBlockMode": 1, "global": true}`)
+	c.expires("shard0")
+	c.expires("shard1")
+	c.expect(c.run("db", `{"count": "c"}`)["n"], `4`)
+	c.expect(c.run("db", `{"count": "plain"}`)["n"], `0`)
+	if m := c.raw("db", `{"insert": "c", "documents": [{"_id": 13, "k": 1}]}`); !strings.Contains(show(m), "User writes blocked") {
+		t.Errorf("a user's write: %v", m)
+	}
+	c.run("admin", `{"setUserWriteBlockMode": 1, "global": false}`)
 }

@@ -265,7 +265,7 @@ func (st *Settings) drain(ctx context.Context) error { return st.Drain(ctx, errB
 //
 // Rejected: waiting in the queue of the lock, which holds up every other writer: a transaction cannot commit while the node cannot store its decision.
 func (st *Settings) awaitWriters(ctx context.Context) error {
-	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		l := st.Locks.NewLocker()
 		l.SetTimeout(wait)
 		err := l.LockGlobal(ctx, lock.S)
@@ -273,7 +273,7 @@ func (st *Settings) awaitWriters(ctx context.Context) error {
 		if mongoerr.CodeOf(err) != mongoerr.LockTimeout {
 			return err
 		}
-		if err := cluster.Sleep(ctx, wait); err != nil {
+		if err := cluster.Sleep(ctx, 2*wait); err != nil {
 			return err
 		}
 	}
