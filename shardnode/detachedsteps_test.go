@@ -321,6 +321,9 @@ func TestStepsAreThereInOrder(t *testing.T) {
 	}
 	wg.Wait()
 	p := m.primary()
+	if r := p.do("d", `{"insert": "after", "documents": [{"_id": 1}], "writeConcern": {"w": 3}}`); r["ok"] != 1.0 || r["writeConcernError"] != nil { // what was not acknowledged is decided by then
+		t.Fatal(r)
+	}
 	there := map[string]bool{}
 	for _, doc := range p.first("d", `{"find": "c", "batchSize": 5000}`) {
 		there[strings.Split(doc, `"`)[1]] = true
