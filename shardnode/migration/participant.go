@@ -81,6 +81,12 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
 		return dst, err
 	}
+	// The primary shard of a database that moves may own nothing of the collection. What an owner has stays: it has had each collMod, and all commands about indexes.
+	if c := m.Engine.Catalog().Lookup(req.NS); c != nil && c.UUID == req.UUID {
+		if owns, err := m.state.owns(op, req.UUID); owns || err != nil {
+			return dst, err
+		}
+	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		return create(s, u, false) // chunks are assigned after this
 	})
