@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -27,20 +28,19 @@ func TestOptionsWithoutEffectAreRefused(t *testing.T) {
 		{"admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "zones": [{"min": {"k": 1}, "max": {"k": 5}, "zon": "z"}]}`, mongoerr.IDLUnknownField},
 		{"admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "zones": [{"min": 1, "max": {"k": 5}, "zone": "z"}]}`, mongoerr.TypeMismatch},
 		{"admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "zones": [{"max": {"k": 5}, "zone": "z"}]}`, mongoerr.IDLFailedToParse},
-		{"db", `{"collMod": "ts", "timeseries": {"granularity": "minutes"}, "expireAfterSeconds": 100}`, mongoerr.InvalidOptions},
-		{"db", `{"collMod": "ts", "timeseries": {"granularity": "minutes"}, "index": {"name": "x", "hidden": true}}`, mongoerr.InvalidOptions},
-		{"db", `{"collMod": "plain", "timeseries": {"granularity": "minutes"}, "expireAfterSeconds": 100}`, mongoerr.InvalidOptions},
 	} {
 		if m := c.raw(x.db, x.cmd); m["code"] != int32(x.code) {
 			t.Errorf("%s: %v", x.cmd, m)
 		}
 	}
 	c.expect(get(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}}`)[0], "key"), `{"k":"hashed"}`)
-	c.expect(get(get(c.all("db", `{"listCollections": 1, "filter": {"name": "ts"}}`)[0], "options"), "expireAfterSeconds"), `null`)
 	c.run("admin", `{"addShard": "shard1/shard1:27018", "name": "shard1"}`)
 	c.run("admin", `{"reshardCollection": "db.c", "key": {"k": 1}, "zones": [{"min": {"k": 1}, "max": {"k": 5}, "zone": "z"}, {"min": {"k": 5}, "max": {"k": 9}, "zone": null}]}`)
 	c.expect(len(c.all("config", `{"find": "tags", "filter": {"ns": "db.c", "tag": "z"}}`)), `1`)
-	c.run("db", `{"collMod": "ts", "timeseries": {}, "expireAfterSeconds": 100}`)
-	c.run("db", `{"collMod": "ts", "timeseries": {"granularity": "minutes"}}`)
+	for _, coll := range []string{"ts", "plain"} { // both take effect
+		c.run("db", fmt.Sprintf(`{"collMod": %q, "timeseries": {"granularity": "minutes"}, "expireAfterSeconds": 100}`, coll))
+		options := get(c.all("db", fmt.Sprintf(`{"listCollections": 1, "filter": {"name": %q}}`, coll))[0], "options")
+		c.expect([]any{get(options, "expireAfterSeconds"), get(get(options, "timeseries"), "granularity")}, `[100,"minutes"]`)
+	}
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }

@@ -3,7 +3,6 @@ package ddl
 import (
 	"bytes"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -297,8 +296,6 @@ func (m *collMod) checkTarget(op *command.Op, c *catalog.Collection, isTS bool) 
 	mixed := op.Arg(namespace.MixedSchema)
 	if isTS {
 		switch {
-		case m.retunes() && !(op.Arg("index").IsMissing() && op.Arg("expireAfterSeconds").IsMissing()): // SERVER-108801
-			return command.BadOption("Cannot modify timeseries options and anything else in the same collMod")
 		case m.index != nil && m.index.prepare.Truthy():
 			return command.BadOption("cannot set 'prepareUnique' for indexes of a time-series collection")
 		case mixed.IsMissing():
@@ -517,11 +514,6 @@ func (m *collMod) modifiedOptions(op *command.Op, c *catalog.Collection) ([]byte
 		o.Set("timeseries", value.NewDocument(t.Doc()))
 	}
 	return o.Doc(), nil
-}
-
-// retunes reports whether the command changes how buckets are filled.
-func (m *collMod) retunes() bool {
-	return slices.ContainsFunc(m.ts, func(v value.Value) bool { return !v.IsMissing() })
 }
 
 // retune changes the span of buckets: it may only grow.
