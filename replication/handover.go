@@ -166,7 +166,7 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 		}
 		return r.handing.Load() == 0
 	})
-	if !done && err == nil {
+	if !done {
 		r.in.push(input{f: func() { r.cancelTransfer(asked) }})
 	}
 	return done, err

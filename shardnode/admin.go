@@ -29,10 +29,8 @@ func (n *Node) registerAdmin(t *command.Table) {
 
 // admit is called before every command: it checks whether users may write, and applies the default read and write concerns.
 func (n *Node) admit(op *command.Op) error {
-	if !coordinator.SentAgain(op) { // its coordinator checks that
-		if err := n.settings.CheckBlocked(op); err != nil {
-			return err
-		}
+	if err := n.settings.CheckBlocked(op); err != nil && !coordinator.SentAgain(op) { // its coordinator checks that
+		return err
 	}
 	if err := n.Repl.CheckRole(op); err != nil {
 		return err

@@ -129,9 +129,9 @@ func (b *IndexBuild) Start(ctx context.Context) error {
 		b.indexes = b.left
 		return b.end(err)
 	case b.leaves(err): // another primary may find the unit in its log, and commit it
-		b.e.builds.leave(b.build)
+		b.e.builds.leave(b)
 	default:
-		b.e.builds.remove(b.build)
+		b.e.builds.remove(b)
 	}
 	return err
 }
@@ -295,7 +295,7 @@ func (b *IndexBuild) Complete(ctx context.Context) (ts Timestamp, err error) {
 	if err != nil {
 		return 0, b.end(err)
 	}
-	b.e.builds.remove(b.build)
+	b.e.builds.remove(b)
 	return ts, nil
 }
 
@@ -326,7 +326,7 @@ func (b *IndexBuild) end(err error) error {
 }
 
 // Leave ends a build without removing its indexes: the next primary, which may be this member, continues with it.
-func (b *IndexBuild) Leave() { b.e.builds.leave(b.build) }
+func (b *IndexBuild) Leave() { b.e.builds.leave(b) }
 
 // failed prefixes an error about the documents with the build and its collection. Errors from outside, which end a build, remain as they are.
 func (b *IndexBuild) failed(err error) error {
@@ -671,7 +671,7 @@ func (b *IndexBuild) Abort(ctx context.Context) error {
 	})
 	switch {
 	case err == nil:
-		b.e.builds.remove(b.build)
+		b.e.builds.remove(b)
 	case mongoerr.CodeOf(err).IsNotPrimary():
 		b.Leave()
 	default:
@@ -722,15 +722,18 @@ func (e *Engine) HeldUp(d time.Duration) bool {
 	return false
 }
 
-func (r *runningBuilds) remove(id catalog.UUID) {
+// remove takes a build off, unless it has been begun again: then that one runs.
+func (r *runningBuilds) remove(b *IndexBuild) {
 	r.Lock()
-	delete(r.m, id)
-	r.Unlock()
+	defer r.Unlock()
+	if r.m[b.build] == b {
+		delete(r.m, b.build)
+	}
 }
 
 // leave removes a build that the next primary continues; that may be this member.
-func (r *runningBuilds) leave(id catalog.UUID) {
-	r.remove(id)
+func (r *runningBuilds) leave(b *IndexBuild) {
+	r.remove(b)
 	r.notify()
 }
 
@@ -846,7 +849,7 @@ func (f *UnfinishedBuild) Again(e *Engine, wait WaitForCommit) *IndexBuild {
 func (e *Engine) TakeUnfinishedBuilds() ([]UnfinishedBuild, error) {
 	for _, b := range e.builds.takeFailed() {
 		if c := e.Catalog().LookupUUID(b.uuid); c == nil || !slices.ContainsFunc(c.Indexes, b.has) {
-			e.builds.remove(b.build) // another primary has aborted it, or begun it again
+			e.builds.remove(b) // another primary has aborted it, or begun it again
 			continue
 		}
 		e.unfinished = append(e.unfinished, UnfinishedBuild{NS: b.Namespace(), Build: b.build, Specs: b.specs, failed: b})

@@ -63,6 +63,9 @@ func (s *ShardState) checkListed(op *command.Op, ns string) error {
 		return nil
 	}
 	topology := s.Clock.Topology()
+	if at >= topology { // no set has got its name since
+		return nil
+	}
 	l := s.listed.Load()
 	if l == nil || l.topology < topology {
 		find := cluster.Find{NS: "config.placementHistory", Filter: value.Doc(value.F("nss", value.NewString(cluster.MembersNS)))}

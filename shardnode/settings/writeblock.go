@@ -219,7 +219,10 @@ func (st *Settings) runBlockOfCluster(op *command.Op, req *msg.ShardSetUserWrite
 	if err := st.setBlock(op, writes, req.Reason); err != nil {
 		return dst, err
 	}
-	return dst, st.awaitWriters(op)
+	if err := st.awaitWriters(op); err != nil {
+		return dst, err
+	}
+	return dst, st.drain(op) // of an index build that has begun under a lock that awaitWriters has waited for
 }
 
 // setBlock stores what users may not do any more. To block DDL does not allow writes that are blocked.

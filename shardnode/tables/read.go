@@ -36,7 +36,7 @@ func (t *Tables) Stored(ns string) (*msg.CheckParticipantReply, error) {
 			continue // written meanwhile
 		}
 		out := &msg.CheckParticipantReply{Entry: e.Entry, Version: e.Version, Damaged: !ok}
-		if ok {
+		if ok && p.Map != nil {
 			out.Sum = consistency.Sum(p.Map.All())
 		}
 		return out, nil
