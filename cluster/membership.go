@@ -70,8 +70,14 @@ func SameSet(ctx context.Context, config Peer, now *Shard, at uint64) (bool, err
 	if at == 0 || now.Topology <= at {
 		return true, nil
 	}
+	m, err := ReadMembership(ctx, config)
+	return err == nil && m.Kept(now.ID, at), err
+}
+
+// ReadMembership reads the membership from the config server.
+func ReadMembership(ctx context.Context, config Peer) (Membership, error) {
 	entries, err := FindConfig(ctx, config, Find{NS: "config.placementHistory", Filter: value.Doc(value.F("nss", value.NewString(MembersNS)))}.Doc())
-	return err == nil && ParseMembership(entries).Kept(now.ID, at), err
+	return ParseMembership(entries), err
 }
 
 // ErrOtherSet returns the error of an operation that may have sent its data to another set than the one that has the shard's name now (SameSet).

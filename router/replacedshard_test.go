@@ -14,6 +14,15 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
+// plainAndSharded creates a database on a shard, with 20 documents each in db.plain and, sharded by k, db.s.
+func (c *testCluster) plainAndSharded(primary string) {
+	c.t.Helper()
+	c.run("admin", fmt.Sprintf(`{"enableSharding": "db", "primaryShard": %q}`, primary))
+	c.insertKeys("plain", 1, 20)
+	c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
+	c.insertKeys("s", 1, 20)
+}
+
 // While data goes to a shard it is removed, as it has none yet, and another set is added under its name, before the commit. Data was lost then: the other set, which has none of it, became
 // its owner.
 func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
@@ -29,10 +38,7 @@ func TestRecipientIsReplacedBeforeTheCommit(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := newTestCluster(t, 3)
-			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
-			c.insertKeys("plain", 1, 20)
-			c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
-			c.insertKeys("s", 1, 20)
+			c.plainAndSharded("shard0")
 			reached, release := c.hangOn("shard0", x.point, x.field, x.at)
 			answer := make(chan bson.M, 1)
 			go func() { answer <- c.raw("admin", x.cmd) }()
@@ -73,10 +79,7 @@ func TestAnotherShardIsRemovedBeforeTheCommit(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c := newTestCluster(t, 3)
-			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
-			c.insertKeys("plain", 1, 20)
-			c.run("admin", `{"shardCollection": "db.s", "key": {"k": 1}}`)
-			c.insertKeys("s", 1, 20)
+			c.plainAndSharded("shard1")
 			reached, release := c.hangOn("shard1", x.point, x.field, x.at)
 			answer := make(chan bson.M, 1)
 			go func() { answer <- c.raw("admin", x.cmd) }()

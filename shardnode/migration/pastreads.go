@@ -68,12 +68,11 @@ func (s *ShardState) checkListed(op *command.Op, ns string) error {
 	}
 	l := s.listed.Load()
 	if l == nil || l.topology < topology {
-		find := cluster.Find{NS: "config.placementHistory", Filter: value.Doc(value.F("nss", value.NewString(cluster.MembersNS)))}
-		entries, err := cluster.FindConfig(op, s.Registry.Config(), find.Doc())
+		members, err := cluster.ReadMembership(op, s.Registry.Config())
 		if err != nil {
 			return err
 		}
-		l = &listed{topology: topology, since: cluster.ParseMembership(entries).Since(s.ID)}
+		l = &listed{topology: topology, since: members.Since(s.ID)}
 		s.listed.Store(l)
 	}
 	if at >= l.since {
