@@ -279,6 +279,14 @@ func TestClocksJumpDuringDDL(t *testing.T) {
 					t.Fatalf("%s, the clocks of %v jumped by %v at %q", d.cmd, sets, by, phase)
 				}
 			}
+			fastest := int64(0)
+			for _, set := range []string{"config", "shard0", "shard1", "shard2"} {
+				fastest = max(fastest, p.node(set).fast.Load())
+			}
+			at := p.run("beside", `{"insert": "c", "documents": [{"_id": -1}]}`)["operationTime"].(bson.Timestamp)
+			if ahead := time.Until(time.Unix(int64(at.T), 0)); ahead < time.Duration(fastest)-time.Hour {
+				t.Errorf("the cluster is ahead by %v, its fastest clock by %v", ahead, time.Duration(fastest))
+			}
 		})
 	}
 }
