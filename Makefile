@@ -35,7 +35,7 @@ race:
 NEMESIS ?= 10m
 TOPOLOGY ?= all
 NEMESIS_replset = TestNemesis$$
-NEMESIS_sharded = (TestShardedNemesis|TestKilledParticipantNemesis|TestKilledAloneNemesis|TestLostPrimariesNemesis|TestKilledMoverNemesis|TestStoppedMoverNemesis|TestLongCloneNemesis)$$
+NEMESIS_sharded = (TestShardedNemesis|TestKilledParticipantNemesis|TestKilledAloneNemesis|TestLostPrimariesNemesis|TestPowerLossOfSetsNemesis|TestKilledMoverNemesis|TestStoppedMoverNemesis|TestLongCloneNemesis)$$
 NEMESIS_all = Nemesis$$
 nemesis:
 	SHOAL_NEMESIS=$(NEMESIS) $(GO) test -count=1 -timeout 0 -run '$(NEMESIS_$(TOPOLOGY))' -v ./cmd/shoal

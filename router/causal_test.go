@@ -22,10 +22,13 @@ type heldPeer struct {
 	came, free chan struct{}
 }
 
-// holdCommits makes a shard's commits wait; it has to be called before the first command.
+// holdCommits makes a shard's commits wait.
 func (c *testCluster) holdCommits(shard string) *heldPeer {
-	h := &heldPeer{Peer: c.shards[shard], came: make(chan struct{}, 100), free: make(chan struct{})}
-	c.shards[shard] = h
+	h := &heldPeer{came: make(chan struct{}, 100), free: make(chan struct{})}
+	c.between(shard, func(to cluster.Peer) cluster.Peer {
+		h.Peer = to
+		return h
+	})
 	return h
 }
 

@@ -150,7 +150,7 @@ func newHookedCluster(t testing.TB, shards int, hooks clusterHooks) *testCluster
 		for _, s := range servers {
 			s.OnJoin(c.joining(id))
 		}
-		c.shards[id] = hooks.peer(id, servers[0])
+		c.shards[id] = newShardPeer(hooks.peer(id, servers[0]))
 		_, err := cluster.Run(ctx, c.confP, value.Doc(value.F("_configsvrAddShard", value.NewString(id+"/"+hosts)), value.F("name", value.NewString(id)), value.F("$db", value.NewString("admin"))))
 		return err
 	}

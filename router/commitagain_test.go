@@ -135,8 +135,8 @@ func TestCommitsThatWaitForMembersLetGoOfTheirSession(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.shardedTxnColl()
 	at := awaitingMembers{waits: make(chan struct{}), resumed: make(chan struct{})}
-	for id, p := range c.shards {
-		c.shards[id] = awaitingMembers{p, at.waits, at.resumed}
+	for id := range c.shards {
+		c.between(id, func(to cluster.Peer) cluster.Peer { return awaitingMembers{to, at.waits, at.resumed} })
 	}
 	through := c.through()
 	for n, steps := range [][]string{

@@ -15,7 +15,7 @@ import (
 
 // withConfigShard lets the config server of a test become a shard.
 func withConfigShard(c *testCluster) {
-	c.shards["config"] = c.conf.Peer()
+	c.shards["config"] = newShardPeer(c.conf.Peer())
 	c.server["config"] = c.conf
 	c.conf.OnJoin(func(id migration.Identity) (*migration.ShardState, error) {
 		reg := cluster.NewRegistry(c.confP, c.clock, c.dial)

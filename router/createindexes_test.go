@@ -22,10 +22,13 @@ type interposedPeer struct {
 	by atomic.Pointer[func(ctx context.Context, name string, call func() ([]byte, error)) ([]byte, error)]
 }
 
-// interposed lets a test come between a shard and its callers; it has to be called before the first command.
+// interposed lets a test come between a shard and its callers.
 func (c *testCluster) interposed(shard string) *interposedPeer {
-	w := &interposedPeer{Peer: c.shards[shard]}
-	c.shards[shard] = w
+	w := &interposedPeer{}
+	c.between(shard, func(to cluster.Peer) cluster.Peer {
+		w.Peer = to
+		return w
+	})
 	return w
 }
 

@@ -10,10 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
-	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -236,17 +234,21 @@ func TestDropDatabaseAtEveryPhase(t *testing.T) {
 	}
 }
 
+// refusesBlock makes a shard refuse one critical section each time that once is set.
+func (c *testCluster) refusesBlock(shard string, once *atomic.Bool) {
+	c.interposed(shard).through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name == "_shardsvrParticipantBlock" && once.CompareAndSwap(true, false) {
+			return nil, mongoerr.New(mongoerr.Unauthorized, "refused")
+		}
+		return call()
+	})
+}
+
 // A run that fails before its final phase is undone: the name can be used as before, and chunks move.
 func TestFailedDropIsUndone(t *testing.T) {
 	c := newTestCluster(t, 2)
 	var refuse atomic.Bool
-	to := c.shards["shard1"]
-	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		if string(m.CommandName()) == "_shardsvrParticipantBlock" && refuse.CompareAndSwap(true, false) {
-			return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
-		}
-		return to.Call(ctx, m, dst)
-	})
+	c.refusesBlock("shard1", &refuse)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.shardedAs("c", 1, 10)
 	refuse.Store(true)

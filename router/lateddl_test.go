@@ -167,10 +167,13 @@ type latePeer struct {
 	done    chan error
 }
 
-// late lets a test delay the first call of a command to a shard; it has to be called before the first command.
+// late lets a test delay the first call of a command to a shard.
 func (c *testCluster) late(shard, command string) *latePeer {
-	w := &latePeer{Peer: c.shards[shard], command: command, came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}
-	c.shards[shard] = w
+	w := &latePeer{command: command, came: make(chan struct{}), free: make(chan struct{}), done: make(chan error, 1)}
+	c.between(shard, func(to cluster.Peer) cluster.Peer {
+		w.Peer = to
+		return w
+	})
 	return w
 }
 

@@ -111,8 +111,11 @@ func TestOplogTailerIsToldOfTheGap(t *testing.T) {
 func TestLargeDocumentsMove(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
-	donor := &watchedPeer{Peer: c.shards["shard0"]}
-	c.shards["shard0"] = donor
+	donor := &watchedPeer{}
+	c.between("shard0", func(to cluster.Peer) cluster.Peer {
+		donor.Peer = to
+		return donor
+	})
 	c.twoHalves()
 	write := func(id, mb int) {
 		c.run("d", fmt.Sprintf(`{"update": "c", "updates": [{"q": {"_id": %d}, "u": {"$set": {"pad": %q}}, "upsert": true}]}`, id, strings.Repeat("x", mb<<20)))

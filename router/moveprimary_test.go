@@ -127,16 +127,18 @@ func TestMovePrimaryGoesOnWithTheHistory(t *testing.T) {
 		inc(i)
 	}
 	var adopted, blocked atomic.Int64
-	to, donor := c.shards["shard1"], c.shards["shard0"]
-	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		if string(m.CommandName()) == "_shardsvrAdoptSessions" {
-			n := int64(value.Count(value.Lookup(m.Body, "sessions").Doc()))
-			adopted.Add(n)
-			if c.admin(donor, bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})["n"] != int32(0) {
-				blocked.Add(n)
+	donor := c.shards["shard0"]
+	c.between("shard1", func(to cluster.Peer) cluster.Peer {
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			if string(m.CommandName()) == "_shardsvrAdoptSessions" {
+				n := int64(value.Count(value.Lookup(m.Body, "sessions").Doc()))
+				adopted.Add(n)
+				if c.admin(donor, bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})["n"] != int32(0) {
+					blocked.Add(n)
+				}
 			}
-		}
-		return to.Call(ctx, m, dst)
+			return to.Call(ctx, m, dst)
+		})
 	})
 	c.atPhase("shard0", "blockWrites", "admin", `{"movePrimary": "db", "to": "shard1"}`)
 	c.run("admin", `{"movePrimary": "db", "to": "shard1", "maxTimeMS": 100000}`)
@@ -154,12 +156,11 @@ func TestFailedMovePrimaryIsUndone(t *testing.T) {
 	c := newTestCluster(t, 2)
 	var refused atomic.Value
 	refused.Store("")
-	to := c.shards["shard1"]
-	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		if name := string(m.CommandName()); refused.CompareAndSwap(name, "") {
-			return dst, mongoerr.New(mongoerr.CannotCreateIndex, "refused")
+	c.interposed("shard1").through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if refused.CompareAndSwap(name, "") {
+			return nil, mongoerr.New(mongoerr.CannotCreateIndex, "refused")
 		}
-		return to.Call(ctx, m, dst)
+		return call()
 	})
 	c.fillDatabase()
 	for _, name := range []string{"_shardsvrParticipantBlock", "_shardsvrCreateCollectionParticipant", "_shardsvrMovePrimaryStore", "_shardsvrAdoptSessions"} {

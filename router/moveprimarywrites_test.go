@@ -184,9 +184,9 @@ func TestMovePrimaryBackAndForthBesideWrites(t *testing.T) {
 // The parts that the old primary shard sends may arrive twice, late, and after an attempt that has replaced theirs: each is stored once, in order.
 func TestMovePrimaryPartsArriveLate(t *testing.T) {
 	c := newTestCluster(t, 2)
-	to := c.shards["shard1"]
 	var mu sync.Mutex
 	var late [][]byte
+	var to cluster.Peer
 	again := func(ctx context.Context) {
 		mu.Lock()
 		all := late
@@ -195,15 +195,18 @@ func TestMovePrimaryPartsArriveLate(t *testing.T) {
 			_, _ = cluster.Run(ctx, to, cmd)
 		}
 	}
-	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		out, err := to.Call(ctx, m, dst)
-		if string(m.CommandName()) == "_shardsvrMovePrimaryStore" {
-			mu.Lock()
-			late = append(late, append([]byte(nil), m.Body...))
-			mu.Unlock()
-			again(context.Background())
-		}
-		return out, err
+	c.between("shard1", func(shard cluster.Peer) cluster.Peer {
+		to = shard
+		return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+			out, err := to.Call(ctx, m, dst)
+			if string(m.CommandName()) == "_shardsvrMovePrimaryStore" {
+				mu.Lock()
+				late = append(late, append([]byte(nil), m.Body...))
+				mu.Unlock()
+				again(context.Background())
+			}
+			return out, err
+		})
 	})
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
 	c.insertKeys("plain", 1, 10)

@@ -32,6 +32,7 @@ type powered struct {
 // poweredNode is a node with its disk.
 type poweredNode struct {
 	disk *vfs.MemFS
+	fast atomic.Int64               // by which its clock differs from the others', in nanoseconds
 	last atomic.Pointer[poweredRun] // since the last start
 	now  atomic.Pointer[poweredRun] // what others reach; nil while the node has no power or is not yet what it was, as a server listens last
 
@@ -90,6 +91,7 @@ func newPoweredCluster(t *testing.T, shards int) *powered {
 		store: func(set string, o *storage.Options) {
 			o.Memory, o.Dir, o.FS, o.MinFreeDisk = false, "db", p.node(set).disk, 1
 			o.JournalInterval = time.Hour // what nobody waits for is synced by the next write that somebody waits for
+			o.Clock = func() time.Time { return time.Now().Add(time.Duration(p.node(set).fast.Load())) }
 		},
 		peer: func(set string, s *shardnode.Server) cluster.Peer {
 			n, run := p.node(set), &poweredRun{server: s}
@@ -239,7 +241,11 @@ func TestPowerLossDuringDDL(t *testing.T) {
 					lost = losses[(i+j)%4 : (i+j)%4+1]
 				}
 				for _, sets := range lost {
-					p.loseAt(&d, phase, sets, &wrote)
+					p.disturbed(&d, phase, &wrote, func(release func()) {
+						p.lose(sets...)
+						release()
+						p.start(sets...)
+					})
 					if t.Failed() {
 						t.Fatalf("%s, %v lost power at %q", d.cmd, sets, phase)
 					}
@@ -249,8 +255,44 @@ func TestPowerLossDuringDDL(t *testing.T) {
 	}
 }
 
-// loseAt has nodes lose their power when a command is at a phase; without one, when it was answered.
-func (p *powered) loseAt(d *poweredDDL, phase string, sets []string, wrote *int) {
+// The clocks of nodes jump forward and back at each phase of a DDL: the coordinator's shard's, a participant's, the config server's, or all of them, by minutes and by days. The operation is
+// completed or undone, and what was acknowledged is there, all as above.
+func TestClocksJumpDuringDDL(t *testing.T) {
+	t.Parallel()
+	jumps := []time.Duration{2 * time.Hour, -time.Hour, 48 * time.Hour, -90 * time.Second, 40 * time.Minute}
+	for i, d := range poweredDDLs() {
+		t.Run(fmt.Sprint(strings.Split(d.cmd, `"`)[1], i), func(t *testing.T) {
+			t.Parallel()
+			p := newPoweredCluster(t, 3)
+			p.run("admin", `{"enableSharding": "beside", "primaryShard": "shard0"}`)
+			p.run("admin", `{"shardCollection": "beside.c", "key": {"_id": "hashed"}}`)
+			wrote := 0
+			for j, phase := range d.phases {
+				sets, by := losses[(i+j)%4], jumps[(i+j)%5]
+				p.disturbed(&d, phase, &wrote, func(release func()) {
+					for _, set := range sets {
+						p.node(set).fast.Add(int64(by))
+					}
+					release()
+				})
+				if t.Failed() {
+					t.Fatalf("%s, the clocks of %v jumped by %v at %q", d.cmd, sets, by, phase)
+				}
+			}
+			fastest := int64(0)
+			for _, set := range []string{"config", "shard0", "shard1", "shard2"} {
+				fastest = max(fastest, p.node(set).fast.Load())
+			}
+			at := p.run("beside", `{"insert": "c", "documents": [{"_id": -1}]}`)["operationTime"].(bson.Timestamp)
+			if ahead := time.Until(time.Unix(int64(at.T), 0)); ahead < time.Duration(fastest)-time.Hour {
+				t.Errorf("the cluster is ahead by %v, its fastest clock by %v", ahead, time.Duration(fastest))
+			}
+		})
+	}
+}
+
+// disturbed lets something happen when a command is at a phase, where release lets it go on; without one, when it was answered.
+func (p *powered) disturbed(d *poweredDDL, phase string, wrote *int, happens func(release func())) {
 	t := p.t
 	t.Helper()
 	p.prepare()
@@ -272,16 +314,14 @@ func (p *powered) loseAt(d *poweredDDL, phase string, sets []string, wrote *int)
 	}
 	p.run("beside", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d}, {"_id": %d}], "writeConcern": {"w": "majority"}}`, *wrote, *wrote+1))
 	*wrote += 2
-	p.lose(sets...)
-	release()
-	p.start(sets...)
+	happens(release)
 	select {
 	case m := <-answer:
 		if m["ok"] != 1.0 {
-			t.Logf("%s at %q of %v: answered %v", d.cmd, phase, sets, m)
+			t.Logf("%s at %q: answered %v", d.cmd, phase, m)
 		}
 	case <-time.After(time.Minute):
-		t.Fatalf("nobody answers %s at %q, %v", d.cmd, phase, sets)
+		t.Fatalf("nobody answers %s at %q", d.cmd, phase)
 	}
 	p.leftOver()
 	p.until("no resharding is left", func() bool { return len(p.all("config", `{"find": "reshardingOperations"}`)) == 0 })

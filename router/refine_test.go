@@ -269,14 +269,8 @@ func TestExtendedBounds(t *testing.T) {
 // could never move again. Likewise a commit message.
 func TestOvertakenMessagesChangeNothing(t *testing.T) {
 	c := newTestCluster(t, 2)
-	to := c.shards["shard1"]
 	var refuse atomic.Bool
-	c.shards["shard1"] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-		if string(m.CommandName()) == "_shardsvrParticipantBlock" && refuse.CompareAndSwap(true, false) {
-			return dst, mongoerr.New(mongoerr.Unauthorized, "refused")
-		}
-		return to.Call(ctx, m, dst)
-	})
+	c.refusesBlock("shard1", &refuse)
 	c.refinable(20)
 	refuse.Store(true)
 	if _, err := c.points["shard0"].Configure(hangBeforePhase, value.NewString("alwaysOn"), value.Doc(value.F("phase", value.NewString("undo")))); err != nil {

@@ -18,15 +18,17 @@ import (
 // countHistory counts the entries of sessions' history that donors send, and the bytes of the largest reply.
 func (c *testCluster) countHistory() (entries, largest *atomic.Int64) {
 	entries, largest = new(atomic.Int64), new(atomic.Int64)
-	for id, p := range c.shards {
-		c.shards[id] = cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
-			at := len(dst)
-			out, err := p.Call(ctx, m, dst)
-			if err == nil && string(m.CommandName()) == "_getNextSessionMods" {
-				entries.Add(int64(value.Count(value.Lookup(out[at:], "oplog").Doc())))
-				largest.Store(max(largest.Load(), int64(len(out)-at)))
-			}
-			return out, err
+	for id := range c.shards {
+		c.between(id, func(p cluster.Peer) cluster.Peer {
+			return cluster.LocalPeer(func(ctx context.Context, m *wire.Message, dst []byte) ([]byte, error) {
+				at := len(dst)
+				out, err := p.Call(ctx, m, dst)
+				if err == nil && string(m.CommandName()) == "_getNextSessionMods" {
+					entries.Add(int64(value.Count(value.Lookup(out[at:], "oplog").Doc())))
+					largest.Store(max(largest.Load(), int64(len(out)-at)))
+				}
+				return out, err
+			})
 		})
 	}
 	return entries, largest

@@ -24,7 +24,7 @@ func (c *testCluster) addedAgain(shard, set string, dbs ...string) {
 		c.admin(s.Peer(), bson.D{{Key: "insert", Value: "c"}, {Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 777}}}}, {Key: "$db", Value: db}})
 	}
 	s.OnJoin(c.joining(shard))
-	c.shards[set] = c.hooks.peer(set, s)
+	c.shards[set] = newShardPeer(c.hooks.peer(set, s))
 	add := value.Doc(value.F("_configsvrAddShard", value.NewString(set+"/"+set+":27018")), value.F("name", value.NewString(shard)), value.F("$db", value.NewString("admin")))
 	if _, err := cluster.Run(context.Background(), c.confP, add); err != nil {
 		c.t.Fatal(err)

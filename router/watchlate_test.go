@@ -47,8 +47,11 @@ func (h *heldCursor) Call(ctx context.Context, m *wire.Message, dst []byte) ([]b
 func TestStreamsThatJoinALateWindowReturnNothingTwice(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 2)
-	held := &heldCursor{Peer: c.shards["shard0"], let: make(chan struct{}, 10)}
-	c.shards["shard0"] = held
+	held := &heldCursor{let: make(chan struct{}, 10)}
+	c.between("shard0", func(to cluster.Peer) cluster.Peer {
+		held.Peer = to
+		return held
+	})
 	c.twoShards()
 	c.r.SetStreamWindow(4 << 10)
 	put := func(id, size int) {

@@ -43,12 +43,14 @@ func TestWriteConcernErrorsOfShards(t *testing.T) {
 	c := newTestCluster(t, 2)
 	timeout := mongoerr.WriteConcernTimeout
 	code := timeout
-	for id, p := range c.shards {
-		c.shards[id] = late{p, func() []byte {
-			return value.Doc(value.F("code", value.NewInt32(int32(code))), value.F("codeName", value.NewString(code.Name())),
-				value.F("errmsg", value.NewString("waiting for replication timed out")),
-				value.F("errInfo", value.NewDocument(value.Doc(value.F("wtimeout", value.NewBool(true))))))
-		}}
+	for id := range c.shards {
+		c.between(id, func(p cluster.Peer) cluster.Peer {
+			return late{p, func() []byte {
+				return value.Doc(value.F("code", value.NewInt32(int32(code))), value.F("codeName", value.NewString(code.Name())),
+					value.F("errmsg", value.NewString("waiting for replication timed out")),
+					value.F("errInfo", value.NewDocument(value.Doc(value.F("wtimeout", value.NewBool(true))))))
+			}}
+		})
 	}
 	c.shardedTxnColl()
 	const wc = `, "writeConcern": {"w": "majority", "wtimeout": 100}}`

@@ -243,7 +243,7 @@ func (a addrOf) String() string  { return string(a) }
 
 // openData opens a data-bearing server of the process.
 func (a *assembly) openData(cfg shardnode.Config) (*shardnode.Server, error) {
-	cfg.Params, cfg.Info, cfg.Store.Stores = a.params, a.info, a.c.stores()
+	cfg.Params, cfg.Info, cfg.Store.Stores, cfg.Store.Change = a.params, a.info, a.c.stores(), a.h.store
 	cfg.Security = shardnode.Security{Enforced: a.c.Security.enforced(), Members: a.members, OneProcess: a.c.oneProcess(), Providers: a.providers, Audit: a.audit}
 	cfg.OnPrimary = a.h.log.PrimaryReady
 	component := func(write bool) console.Component {

@@ -58,7 +58,7 @@ type killedAlone struct {
 func newKilledAlone(t *testing.T, o clusterOptions) *killedAlone {
 	t.Helper()
 	k := &killedAlone{c: launchCluster(t, o)}
-	k.third = launchSet(t, setOptions{name: shardName(2), role: "--shardsvr", members: 1, args: []string{"--setParameter", cursorsEnd}})
+	k.third = launchSet(t, setOptions{name: shardName(2), role: "--shardsvr", members: 1, args: []string{"--setParameter", cursorsEnd}, as: o.as})
 	k.rows = lostRouterRows(k.third)
 	return k
 }

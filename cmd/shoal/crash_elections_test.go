@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,10 +30,15 @@ const (
 	wakesSoon // frozen until another is primary: it goes on in its old term
 	wakesLate // frozen until the command is done, and done once more
 	losses
+	setLosesPower = losses // with all members of its set
+	allLosePower  = losses + 1
 )
 
 func (l lostPrimary) String() string {
-	return [...]string{"steps down", "is killed", "is frozen until another is primary", "is frozen until the command has ended"}[l]
+	return [...]string{
+		"steps down", "is killed", "is frozen until another is primary", "is frozen until the command has ended",
+		"loses its power with its whole set", "loses its power with all sets",
+	}[l]
 }
 
 // lostAt is a command, one of its steps, and whose primary is lost there.
@@ -56,7 +63,7 @@ func TestLostPrimaries(t *testing.T) {
 	t.Parallel()
 	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{1, 3}, routers: 2})
 	defer k.c.insertBeside()()
-	all := k.losses()
+	all := k.losses(stepsDown, isKilled, wakesSoon, wakesLate)
 	for i := range 5 {
 		k.lostAt(all[(i*len(all)/5+i)%len(all)])
 	}
@@ -69,15 +76,49 @@ func TestLostPrimariesNemesis(t *testing.T) {
 	if limit == 0 {
 		t.Skip("make nemesis runs it")
 	}
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{3, 3}, routers: 2})
+	defer k.c.insertBeside()()
+	k.loseInOrder(k.losses(stepsDown, isKilled, wakesSoon, wakesLate), limit)
+}
+
+// Sets of three lose their power, and with it what their disks have not synced: a primary alone, its whole set, or all sets at the same time.
+// Otherwise as above: what was begun is continued or undone within 30 s, and all members of a set agree. TestPowerLossOfSetsNemesis takes all steps.
+func TestPowerLossOfSets(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts ten servers")
+	}
+	t.Parallel()
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{1, 3}, routers: 2, as: asVolatile})
+	defer k.c.insertBeside()()
+	all := k.losses(isKilled, setLosesPower, allLosePower)
+	for i := range 5 {
+		k.lostAt(all[(i*len(all)/5+i)%len(all)])
+	}
+	k.sameEverywhere()
+}
+
+// SHOAL_LOSSES is as above.
+func TestPowerLossOfSetsNemesis(t *testing.T) {
+	limit := nemesisTime(0)
+	if limit == 0 {
+		t.Skip("make nemesis runs it")
+	}
+	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{3, 3}, routers: 2, as: asVolatile})
+	defer k.c.insertBeside()()
+	k.loseInOrder(k.losses(isKilled, setLosesPower, allLosePower), limit)
+}
+
+// loseInOrder takes losses in random order, or that of SHOAL_LOSSES, until the time is over.
+func (k *killedAlone) loseInOrder(all []lostAt, limit time.Duration) {
+	t := k.c.t
+	t.Helper()
 	seed, first := time.Now().UnixNano(), 0
 	if order := os.Getenv("SHOAL_LOSSES"); order != "" {
 		if _, err := fmt.Sscanf(order, "%d,%d", &seed, &first); err != nil {
 			t.Fatalf("SHOAL_LOSSES=%s: %v", order, err)
 		}
 	}
-	k := newKilledAlone(t, clusterOptions{configs: 3, shards: []int{3, 3}, routers: 2})
-	defer k.c.insertBeside()()
-	all, began, n := k.losses(), time.Now(), first
+	began, n := time.Now(), first
 	defer func() {
 		t.Logf("seed %d: losses %d to %d of %d in %v", seed, first, n, len(all), time.Since(began).Round(time.Second))
 	}()
@@ -117,8 +158,8 @@ func TestStepDownsDuringCommandsToTheConfigServer(t *testing.T) {
 	}
 }
 
-// losses are all that may happen.
-func (k *killedAlone) losses() (all []lostAt) {
+// losses are all that may happen, of some kinds.
+func (k *killedAlone) losses(kinds ...lostPrimary) (all []lostAt) {
 	for i := range k.rows {
 		row := &k.rows[i]
 		if strings.HasPrefix(row.name, "removeShard") || strings.HasPrefix(row.name, "transitionTo") {
@@ -129,7 +170,7 @@ func (k *killedAlone) losses() (all []lostAt) {
 				if rs := k.set(victim); rs == nil || len(rs.members) == 1 || victim == stepsConfigDown {
 					continue
 				}
-				for loss := range losses {
+				for _, loss := range kinds {
 					all = append(all, lostAt{row, step, victim, loss})
 				}
 			}
@@ -217,6 +258,9 @@ func (k *killedAlone) lostAt(what lostAt) (answered error) {
 func (k *killedAlone) lose(ctx context.Context, what lostAt, holder *server, release func()) (wake func()) {
 	t, rs := k.c.t, k.set(what.victim)
 	t.Helper()
+	if what.loss == setLosesPower || what.loss == allLosePower {
+		return k.losePower(what, rs, holder, release)
+	}
 	at := rs.elected()
 	old, released := rs.members[at], make(chan struct{})
 	free := func() { release(); close(released) }
@@ -250,6 +294,33 @@ func (k *killedAlone) lose(ctx context.Context, what lostAt, holder *server, rel
 	}
 	<-released
 	return rs.waitReady
+}
+
+// losePower cuts the power of a set, or of all, and returns when it is back.
+func (k *killedAlone) losePower(what lostAt, rs *replicaSet, holder *server, release func()) (wake func()) {
+	sets := []*replicaSet{rs}
+	if what.loss == allLosePower {
+		sets = append(k.c.sets(), k.third)
+	}
+	var cut sync.WaitGroup
+	held := true
+	for _, rs := range sets {
+		held = held && !slices.Contains(rs.members, holder)
+		cut.Go(rs.losePower)
+	}
+	cut.Wait()
+	if held { // otherwise the fail point is gone
+		release()
+	}
+	for _, rs := range sets {
+		for _, m := range rs.members {
+			m.launch()
+		}
+	}
+	for _, rs := range sets {
+		rs.waitReady()
+	}
+	return func() {}
 }
 
 // releaseBy returns a function that clears the fail point through a connection that is there already: the request reaches a process that is frozen.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +35,7 @@ type setOptions struct {
 	members int
 	net     *network // between the members, nil if they reach each other directly
 	args    []string // of each member
+	as      string   // what members behave as, the real server if it is empty
 }
 
 // electionTimeout is short, so that many elections take place during a test.
@@ -67,7 +67,7 @@ func (rs *replicaSet) grow() *server {
 		args = append(args, rs.options.role)
 	}
 	s := newServer(rs.t, rs.net, fmt.Sprintf("%s-%d", rs.name, len(rs.members)), slices.Concat(args, testCommands, rs.options.args)...)
-	s.args = append(s.args, "--dbpath", s.dbpath())
+	s.args, s.as = append(s.args, "--dbpath", s.dbpath()), cmp.Or(rs.options.as, s.as)
 	rs.members = append(rs.members, s)
 	return s
 }
@@ -136,7 +136,17 @@ func (rs *replicaSet) start(i int) {
 func (rs *replicaSet) dbpath(i int) string { return rs.members[i].dbpath() }
 
 // kill ends a member without warning.
-func (rs *replicaSet) kill(i int) { rs.members[i].end(syscall.SIGKILL) }
+func (rs *replicaSet) kill(i int) { rs.members[i].kill() }
+
+// losePower cuts the power of all members.
+func (rs *replicaSet) losePower() {
+	for _, m := range rs.members {
+		m.signal(cutPower)
+	}
+	for _, m := range rs.members {
+		m.end(cutPower)
+	}
+}
 
 // state returns a member's state and term, "" if it does not reply.
 func (rs *replicaSet) state(i int) (role string, term int64) {

@@ -22,6 +22,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/console"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -38,6 +39,7 @@ type host struct {
 	fatal    sync.Once
 	auditLog atomic.Pointer[console.AuditLog] // nil without one
 	log      *console.Log                     // of all nodes in the process
+	store    func(o *storage.Options)         // changes the options of nodes' stores; nil but in tests
 }
 
 // newHost returns a host for a program.

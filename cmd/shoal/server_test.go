@@ -206,8 +206,16 @@ func (s *server) hello() bson.M {
 	return r
 }
 
-func (s *server) kill()   { s.end(syscall.SIGKILL) }
 func (s *server) resume() { s.signal(syscall.SIGCONT) }
+
+// kill ends the process without warning; with it goes the power of a disk that is volatile.
+func (s *server) kill() {
+	if s.as == asVolatile {
+		s.end(cutPower)
+		return
+	}
+	s.end(syscall.SIGKILL)
+}
 
 // pause freezes the process, and returns when all of its threads have stopped: on a busy machine the signal takes effect late, and the process may still answer what is sent next.
 func (s *server) pause() {

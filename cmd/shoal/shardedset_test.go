@@ -47,6 +47,7 @@ type clusterOptions struct {
 	configArgs       []string
 	shardArgs        []string
 	routerArgs       []string
+	as               string // what members of sets behave as, the real server if it is empty
 }
 
 // cursorsEnd ends a cursor whose reply, or whose end, was lost, sooner than after ten minutes: range deletions wait for cursors.
@@ -59,7 +60,7 @@ func launchCluster(t *testing.T, o clusterOptions) *shardedCluster {
 		o.args = append([]string{"--keyFile", o.keyFile}, o.args...)
 	}
 	c := &shardedCluster{t: t, options: o, net: o.net}
-	c.config = launchSet(t, setOptions{name: "config", role: "--configsvr", members: max(1, o.configs), net: o.net, args: slices.Concat(o.args, o.configArgs)})
+	c.config = launchSet(t, setOptions{name: "config", role: "--configsvr", members: max(1, o.configs), net: o.net, args: slices.Concat(o.args, o.configArgs), as: o.as})
 	for range max(1, o.routers) {
 		c.routers = append(c.routers, c.startRouter())
 	}
@@ -69,7 +70,7 @@ func launchCluster(t *testing.T, o clusterOptions) *shardedCluster {
 	c.client = connect(t, c.uri())
 	shardArgs := slices.Concat([]string{"--setParameter", "orphanCleanupDelaySecs=1", "--setParameter", cursorsEnd}, o.args, o.shardArgs)
 	for i, n := range o.shards {
-		rs := launchSet(t, setOptions{name: shardName(i), role: "--shardsvr", members: n, net: o.net, args: shardArgs})
+		rs := launchSet(t, setOptions{name: shardName(i), role: "--shardsvr", members: n, net: o.net, args: shardArgs, as: o.as})
 		c.shards = append(c.shards, rs)
 		c.admin(bson.D{{Key: "addShard", Value: rs.conn()}, {Key: "name", Value: rs.name}})
 	}

@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 		return
 	case asWhole:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, start))
+	case asVolatile:
+		os.Exit(run(os.Args, os.Stdout, os.Stderr, startVolatile))
 	case asSlow:
 		os.Exit(run(os.Args, os.Stdout, os.Stderr, endSlowly))
 	default:
