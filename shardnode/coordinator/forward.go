@@ -403,7 +403,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(f.missingAt(id), value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
+	cmd := f.command(f.missingAt(id), append(r.doc.forwarded.fields(), r.sends(false), value.F("$db", value.NewString(f.req.DB)))...)
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run
