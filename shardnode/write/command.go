@@ -44,6 +44,11 @@ type Command struct {
 	acquired string // the namespace that the command's versions are for, once they have been compared
 	owns     ownedRanges
 
+	retrying
+}
+
+// retrying is the part of a command that may be a retryable write.
+type retrying struct {
 	session  *txn.Session // of a retryable write, nil for others
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
