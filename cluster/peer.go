@@ -17,6 +17,12 @@ var ServedUser servedUser
 
 type servedUser struct{}
 
+// BypassesWriteBlock is the context key for whether the client that a node serves may write while users are blocked (bool), which other nodes are told in a command's element mayBypassWriteBlocking. There is no value if
+// the node does not serve a client's operation: then the sender decides what the command says.
+var BypassesWriteBlock bypassesWriteBlock
+
+type bypassesWriteBlock struct{}
+
 // SentBy is the context key for the address (string) of the client on whose behalf a call is made that outlives its sender's operation.
 var SentBy sentBy
 

@@ -227,15 +227,15 @@ func (b *Base) failCommand(op *Op) error {
 	}
 	if op.wcDoc = f.WriteConcernError; op.wcDoc != nil && !op.fixedLabels {
 		code, _ := value.Lookup(op.wcDoc, "code").AsInt64()
-		if op.retryableWrite() && mongoerr.Code(code).IsRetryableWrite() {
+		if op.MayBeRetried() && mongoerr.Code(code).IsRetryableWrite() {
 			op.AddLabel("RetryableWriteError")
 		}
 	}
 	return nil
 }
 
-// retryableWrite reports whether the operation is one that a driver may send again under the same txnNumber.
-func (op *Op) retryableWrite() bool {
+// MayBeRetried reports whether the operation is one that a driver may send again under the same txnNumber.
+func (op *Op) MayBeRetried() bool {
 	r := &op.Req
 	if r.Spec == nil || !r.HasTxnNumber {
 		return false
@@ -266,7 +266,7 @@ func (b *Base) after(op *Op, err error) error {
 	}
 	if err != nil && !op.fixedLabels {
 		e := mongoerr.From(err)
-		if op.retryableWrite() && e.Code.IsRetryableWrite() {
+		if op.MayBeRetried() && e.Code.IsRetryableWrite() {
 			op.AddLabel("RetryableWriteError")
 		}
 		if label := e.Code.EveryLabel(); label != "" && !e.HasLabel(label) {

@@ -409,6 +409,8 @@ func (op *Op) Value(key any) any {
 			return served
 		}
 		return nil
+	case cluster.BypassesWriteBlock:
+		return op.BypassesWriteBlock()
 	case cluster.MayQueue:
 		if c := op.Client; c != nil && !c.InProcess && !c.Internal && !op.InTransaction() {
 			return true

@@ -218,7 +218,7 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 			dst = appendLabels(dst, op.labels)
 		case op.wcError != nil:
 			dst = appendWCError(dst, op.wcError)
-			if op.retryableWrite() && op.wcError.Code.IsRetryableWrite() {
+			if op.MayBeRetried() && op.wcError.Code.IsRetryableWrite() {
 				op.AddLabel(mongoerr.LabelRetryableWrite)
 			}
 			dst = appendLabels(dst, op.labels)

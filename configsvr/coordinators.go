@@ -3,6 +3,7 @@ package configsvr
 import (
 	"bytes"
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ type settingRun struct {
 	kind string
 	cmd  []byte // the client's command without generic arguments
 	step string // of the goroutine that drives it; "" before the first
+	undoing
 
 	mu struct {
 		sync.Mutex
@@ -40,6 +42,15 @@ type settingRun struct {
 		last    error
 	}
 }
+
+// undoing belongs to the goroutine that drives an operation.
+type undoing struct {
+	blocked bool            // users were blocked before the operation
+	failed  *mongoerr.Error // for which it is undone; nil if it is not
+}
+
+// undone are the steps of setUserWriteBlockMode after which it can be undone. Behind them the config server has what users may not do.
+var undone = []string{"prepareOnConfigServer", "prepareOnShards"}
 
 func newSettingRun(m *Manager, cmd []byte) *settingRun {
 	it := value.Walk(cmd)
@@ -59,7 +70,10 @@ func (m *Manager) LoadCoordinators(ctx context.Context, term int64) error {
 		if r.steps(ctx) == nil {
 			continue // skip documents that a client has inserted
 		}
-		r.step = value.Lookup(raw, "phase").Str()
+		r.step, r.blocked = value.Lookup(raw, "phase").Str(), value.Lookup(raw, "blockedBefore").Truthy()
+		if why := value.LookupDoc(raw, "abortReason"); len(why) > 0 {
+			r.failed = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
+		}
 		runs[r.kind] = r
 	}
 	m.settings.load(ctx, term, runs)
@@ -183,9 +197,23 @@ func (s *settingRuns) forget(r *settingRun) {
 	}
 }
 
-// through executes the steps.
+// through executes the steps. If one of them fails for good, the operation is undone, unless it is too late.
 func (r *settingRun) through(ctx context.Context) error {
-	steps := r.steps(ctx)
+	if r.failed == nil {
+		err := r.execute(ctx, r.steps(ctx))
+		if err == nil || ctx.Err() != nil || r.blocked || !slices.Contains(undone, r.step) {
+			return err
+		}
+		r.failed = mongoerr.From(err)
+	}
+	if err := r.execute(ctx, r.undoSteps(ctx)); err != nil {
+		return err
+	}
+	return r.failed
+}
+
+// execute executes steps from the stored one on, if that is among them.
+func (r *settingRun) execute(ctx context.Context, steps []step) error {
 	from := 0
 	for i, s := range steps {
 		if s.name == r.step {
@@ -211,10 +239,31 @@ func (r *settingRun) checkpoint(ctx context.Context, step string) error {
 	if r.step == step {
 		return nil
 	}
+	if r.step == "" && r.kind == "setUserWriteBlockMode" {
+		if err := r.noteBlocked(ctx); err != nil {
+			return err
+		}
+	}
 	r.step = step
 	id := fld("_id", str(r.kind))
+	f := []value.Field{id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))}
+	if r.blocked {
+		f = append(f, fld("blockedBefore", value.NewBool(true)))
+	}
+	if r.failed != nil {
+		f = append(f, fld("abortReason", doc(fld("code", value.NewInt32(int32(r.failed.Code))), fld("errmsg", str(r.failed.Message)))))
+	}
 	return r.retry(ctx, func() error {
-		_, err := r.m.update(ctx, coordinatorDocs, doc(id), doc(id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))), true)
+		_, err := r.m.update(ctx, coordinatorDocs, doc(id), doc(f...), true)
+		return err
+	})
+}
+
+// noteBlocked finds out whether users are blocked already.
+func (r *settingRun) noteBlocked(ctx context.Context) error {
+	return r.retry(ctx, func() error {
+		docs, err := r.m.find(ctx, "user_writes_critical_sections", doc())
+		r.blocked = len(docs) > 0
 		return err
 	})
 }
@@ -236,7 +285,7 @@ func (r *settingRun) retry(ctx context.Context, f func() error) error {
 
 // steps returns the steps of the operation; nil if there is no such kind.
 func (r *settingRun) steps(ctx context.Context) []step {
-	send := func() error { return r.onShards(ctx, r.cmd) }
+	send := func() error { return worst(r.onShards(ctx, r.cmd)) }
 	switch r.kind {
 	case "setUserWriteBlockMode":
 		return r.blockSteps(ctx)
@@ -261,7 +310,7 @@ func (r *settingRun) blockSteps(ctx context.Context) []step {
 		return msg.Doc(&msg.ShardSetUserWriteBlock{Global: set.Global, Reason: set.Reason, Phase: phase})
 	}
 	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, part(msg.CompleteBlock)) }}
-	share := step{"storeOnShards", func() error { return r.onShards(ctx, part(msg.CompleteBlock)) }}
+	share := step{"storeOnShards", func() error { return worst(r.onShards(ctx, part(msg.CompleteBlock))) }}
 	if !set.Global {
 		return []step{store, share}
 	}
@@ -271,8 +320,30 @@ func (r *settingRun) blockSteps(ctx context.Context) []step {
 		}
 		return r.m.creating.end(ctx)
 	}}
-	shards := step{"prepareOnShards", func() error { return r.onShards(ctx, part(msg.PrepareBlock)) }}
+	shards := step{"prepareOnShards", func() error { return worst(r.onShards(ctx, part(msg.PrepareBlock))) }}
 	return []step{prepare, shards, store, share}
+}
+
+// undoSteps returns the steps by which users may do again what setUserWriteBlockMode has blocked. The config server is first, so that a shard refuses a message that would block them and comes late. A shard
+// that refuses this for good is left to RunSettings, which compares it with the config server.
+func (r *settingRun) undoSteps(ctx context.Context) []step {
+	var set msg.SetUserWriteBlock
+	if msg.Parse(r.cmd, &set) != nil {
+		return nil
+	}
+	end := msg.Doc(&msg.ShardSetUserWriteBlock{Reason: set.Reason, Phase: msg.CompleteBlock})
+	return []step{
+		{"undoOnConfigServer", func() error { return r.onConfigServer(ctx, end) }},
+		{"undoOnShards", func() error {
+			errs, err := r.onShards(ctx, end)
+			for _, e := range errs {
+				if e != nil && cluster.Transient(e) {
+					err = e
+				}
+			}
+			return err
+		}},
+	}
 }
 
 // onConfigServer has the config server execute its part.
@@ -293,17 +364,17 @@ func (r *settingRun) sendParameter(ctx context.Context) error {
 	if err != nil || len(params) == 0 {
 		return err
 	}
-	return r.onShards(ctx, msg.Doc(&msg.SetClusterParameter{Param: params[0]}))
+	return worst(r.onShards(ctx, msg.Doc(&msg.SetClusterParameter{Param: params[0]})))
 }
 
-// onShards sends all shards a command that may be repeated. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
-func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
+// onShards sends all shards a command that may be repeated, and returns the error of each. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
+func (r *settingRun) onShards(ctx context.Context, cmd []byte) ([]error, error) {
 	if err := r.m.registry.Reload(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	all, err := r.m.registry.All(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	errs := make([]error, len(all))
 	var sent sync.WaitGroup
@@ -318,11 +389,11 @@ func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 		})
 	}
 	sent.Wait()
-	return worst(errs)
+	return errs, nil
 }
 
-// worst returns an error for which it makes no sense to try again, if there is one, or else the first one.
-func worst(errs []error) (first error) {
+// worst returns one of the shards' errors for which it makes no sense to try again, if there is one, or else the first one.
+func worst(errs []error, first error) error {
 	for _, err := range errs {
 		switch {
 		case err == nil:

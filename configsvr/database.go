@@ -174,8 +174,11 @@ func (c *creations) end(ctx context.Context) error {
 	return nil
 }
 
-// checkUsersBlocked returns an error for the creation of a database if users have been blocked since its request was checked first.
+// checkUsersBlocked returns an error for the creation of a database if users have been blocked since its request was checked first, unless that is of a client who bypasses the block.
 func (m *Manager) checkUsersBlocked(ctx context.Context) error {
+	if bypasses, _ := ctx.Value(cluster.BypassesWriteBlock).(bool); bypasses {
+		return nil
+	}
 	docs, err := m.find(ctx, "user_writes_critical_sections", doc(fld("_id", str("")), fld("blockNewUserShardedDDL", value.NewBool(true))))
 	if err == nil && len(docs) > 0 {
 		err = mongoerr.New(mongoerr.UserWritesBlocked, "User writes blocked")

@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -134,7 +135,7 @@ func (r *Raft) StepDown(ctx context.Context, period, catchUp time.Duration, forc
 // leader, which takes an election timeout, and whichever member stands first wins, whatever its priority. Only StepDown with force does that, when no
 // member has caught up.
 func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen time.Time) (done bool, err error) {
-	asked := uint64(raft.None)
+	var t *transfer
 	err = r.do(func() {
 		if r.loop.rn == nil || r.lead.Load().term != term {
 			return
@@ -143,33 +144,55 @@ func (r *Raft) handOver(ctx context.Context, term uint64, min float64, frozen ti
 		if !ok {
 			return
 		}
-		asked = id
 		if !frozen.IsZero() {
 			r.freezeUntil(frozen)
 		}
-		r.handing.Store(id)
-		r.loop.rn.TransferLeader(id)
+		t = r.transferTo(id)
 	})
-	defer r.handing.Store(0)
+	if t != nil {
+		defer func() { r.in.push(input{f: func() { r.leave(t) }}) }()
+	}
 	if l := r.lead.Load(); l.term != term || l.state != raft.StateLeader {
 		return true, err
 	}
-	if err != nil || asked == raft.None {
+	if err != nil || t == nil {
 		return false, err
 	}
 	limit := max(r.electionTimeout()/2, 100*time.Millisecond)
 	urged := time.Now()
-	done, err = r.awaitDeposed(ctx, term, limit, func() bool {
+	return r.awaitDeposed(ctx, term, limit, func() bool {
 		if now := time.Now(); now.Sub(urged) >= limit/urgings {
 			urged = now
-			r.in.push(input{f: func() { r.urge(asked) }})
+			r.in.push(input{f: func() { r.urge(t.to) }})
 		}
-		return r.handing.Load() == 0
+		return t.refused.Load()
 	})
-	if !done {
-		r.in.push(input{f: func() { r.cancelTransfer(asked) }})
+}
+
+// transfer is a transfer of leadership to a member. Several hand-overs may wait for one: raft has only one under way, and ignores a second one to the same member.
+type transfer struct {
+	to      uint64
+	waiting int // hand-overs; belongs to the loop
+	refused atomic.Bool
+}
+
+// transferTo begins a transfer to a member, or joins the one that is under way, for a hand-over that calls leave at its end. Call it in the loop.
+func (r *Raft) transferTo(id uint64) *transfer {
+	t := r.handing.Load()
+	if t == nil || t.to != id || t.refused.Load() {
+		t = &transfer{to: id}
+		r.handing.Store(t)
 	}
-	return done, err
+	t.waiting++
+	r.loop.rn.TransferLeader(id)
+	return t
+}
+
+// leave cancels a transfer when its last hand-over has ended; it does nothing if the leadership is transferred. Call it in the loop.
+func (r *Raft) leave(t *transfer) {
+	if t.waiting--; t.waiting == 0 {
+		r.cancelTransfer(t)
+	}
 }
 
 // urgings is the number of times that a member which is to take over is asked again to stand for election.
@@ -189,9 +212,12 @@ func (r *Raft) urge(id uint64) {
 	}
 }
 
-// cancelTransfer ends a transfer of leadership to a member; call it in the loop.
-func (r *Raft) cancelTransfer(id uint64) {
-	if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == id {
+// cancelTransfer ends a transfer, unless another one has replaced it; call it in the loop.
+func (r *Raft) cancelTransfer(t *transfer) {
+	if !r.handing.CompareAndSwap(t, nil) {
+		return
+	}
+	if rn := r.loop.rn; rn != nil && rn.BasicStatus().LeadTransferee == t.to {
 		rn.TransferLeader(r.id.Load()) // to itself, which is how raft cancels a transfer
 	}
 }
@@ -199,11 +225,12 @@ func (r *Raft) cancelTransfer(id uint64) {
 // refused handles the report that a member that was asked to take over does not stand: it was frozen or put into
 // maintenance since it was last heard from. Raft would otherwise block all writes for an election timeout.
 func (r *Raft) refused(id uint64) {
-	if !r.handing.CompareAndSwap(id, 0) {
+	t := r.handing.Load()
+	if t == nil || t.to != id || !t.refused.CompareAndSwap(false, true) {
 		return
 	}
 	r.log.Info().Uint64("member", id-1).Msg("the member that was to take over does not stand for election")
-	r.in.push(input{f: func() { r.cancelTransfer(id) }})
+	r.in.push(input{f: func() { r.cancelTransfer(t) }})
 }
 
 // awaitDeposed waits until this member no longer leads the term and the engine refuses writes, or the attempt is

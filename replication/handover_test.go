@@ -1,7 +1,9 @@
 package replication
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -40,4 +42,53 @@ func TestSuccessorHasToApplyAConfiguration(t *testing.T) {
 		<-changed
 		s.converge(timeout)
 	})
+}
+
+// Two operations hand over to the same member, as replSetStepDown and the takeover by a member of higher priority may do. The end of the one, whose client has left, leaves the other's transfer alone. It used to be
+// cancelled: the other failed although the member was about to stand.
+func TestHandOversToTheSameMember(t *testing.T) {
+	for leaves := range 2 {
+		simulate(t, 1, three, func(s *simulation) {
+			const timeout = 10 * time.Second
+			s.found(simConfig(timeout, three...))
+			s.settle(time.Second)
+			p := s.awaitPrimary(time.Second)
+			term := p.r.lead.Load().term
+			apply := make(chan struct{}) // the others cannot stand before they have applied a configuration
+			for _, n := range s.alive() {
+				if n != p {
+					n.r.applies.push(applyItem{f: func() error { <-apply; return nil }})
+				}
+			}
+			c := p.r.Config().Clone()
+			c.Version++
+			changed := make(chan error, 1)
+			go func() { changed <- p.r.Reconfigure(background, c, false) }()
+			s.settle(timeout / 100)
+			var ended [2]chan bool
+			var end [2]context.CancelFunc
+			for i := range ended {
+				var ctx context.Context
+				ctx, end[i] = context.WithCancel(background)
+				defer end[i]()
+				ended[i] = make(chan bool, 1)
+				go func() {
+					done, _ := p.r.handOver(ctx, term, 0, time.Now().Add(time.Minute))
+					ended[i] <- done
+				}()
+				synctest.Wait()
+			}
+			end[leaves]()
+			if <-ended[leaves] {
+				t.Fatal("the member has taken over before it could")
+			}
+			synctest.Wait()
+			close(apply)
+			if !<-ended[1-leaves] {
+				t.Errorf("the end of hand-over %d has cancelled the other's transfer", leaves)
+			}
+			<-changed
+			s.converge(timeout)
+		})
+	}
 }

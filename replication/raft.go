@@ -57,10 +57,10 @@ type standing struct {
 	writable atomic.Bool
 	// announced is the term in which the observer was notified that this member is writable.
 	announced atomic.Uint64
-	together  atomic.Bool   // all members are closing at once
-	handing   atomic.Uint64 // the member asked to take over, 0 for none
-	growing   atomic.Bool   // some members of the configuration should vote and do not yet
-	applied   atomic.Uint64 // last index handed out by raft; a delayed member's engine is behind it
+	together  atomic.Bool              // all members are closing at once
+	handing   atomic.Pointer[transfer] // to the member asked to take over, nil for none
+	growing   atomic.Bool              // some members of the configuration should vote and do not yet
+	applied   atomic.Uint64            // last index handed out by raft; a delayed member's engine is behind it
 }
 
 // lifetime ends the member's goroutines.

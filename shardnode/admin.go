@@ -29,7 +29,7 @@ func (n *Node) registerAdmin(t *command.Table) {
 
 // admit is called before every command: it checks whether users may write, and applies the default read and write concerns.
 func (n *Node) admit(op *command.Op) error {
-	if err := n.settings.CheckBlocked(op); err != nil && !coordinator.SentAgain(op) { // its coordinator checks that
+	if err := n.settings.CheckBlocked(op); err != nil && !coordinator.SentAgain(op) && !op.MayBeRetried() { // these are checked once it is known what has been executed before
 		return err
 	}
 	if err := n.Repl.CheckRole(op); err != nil {

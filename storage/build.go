@@ -3,6 +3,7 @@ package storage
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -308,8 +309,8 @@ func (b *IndexBuild) awaitQuorum(ctx context.Context) error {
 // end ends a build that failed: it is aborted, or left to the next primary. If it cannot be aborted, for example because the disk is full, it stays among Builds, and
 // is left to the service of unfinished builds, which tries again (UnfinishedBuild.Failed).
 func (b *IndexBuild) end(err error) error {
-	if why := b.stop.why(); why != nil {
-		err = why
+	if why := b.stop.why(); why != nil && (errors.Is(err, context.Canceled) || mongoerr.CodeOf(err).IsInterruption()) {
+		err = why // what else has failed was first
 	}
 	if b.leaves(err) {
 		b.Leave()

@@ -55,6 +55,16 @@ func TestStoppedBuilds(t *testing.T) {
 	}
 }
 
+// A build that has found a duplicate key fails with that error, although it is stopped before it has ended. It used to fail with the error that it was stopped for.
+func TestStoppedBuildThatHasFailed(t *testing.T) {
+	x := newCutShort(t, "a", "b")
+	x.first.Stop(errStopped)
+	code(t, x.first.end(mongoerr.New(mongoerr.DuplicateKey, "E11000 duplicate key error")), mongoerr.DuplicateKey)
+	if index, entry, running := left(t, x.members[0].e, x.first); index || entry || running {
+		t.Errorf("left: the index %v, the entry %v, the build %v", index, entry, running)
+	}
+}
+
 // A build that an earlier primary has left is aborted before, or after, the next one has taken it to begin it again.
 func TestStoppedBuildsOfAnEarlierPrimary(t *testing.T) {
 	for _, taken := range []bool{false, true} {

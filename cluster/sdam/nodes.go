@@ -70,9 +70,10 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 }
 
 // between returns a copy of a command with the elements that nodes add for each other: this node's times, replacing
-// those it came with, and the user that the node serves.
+// those it came with, the user that the node serves, and whether that bypasses write blocks.
 func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 	served, _ := ctx.Value(cluster.ServedUser).([]byte)
+	bypasses, serves := ctx.Value(cluster.BypassesWriteBlock).(bool)
 	dst, mark := value.Begin(make([]byte, 0, len(body)+128+len(served)))
 	for it := value.Walk(body); ; {
 		raw, k, _, ok := it.NextRaw()
@@ -81,12 +82,19 @@ func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 		}
 		switch string(k) {
 		case "$clusterTime", "$configTime", "$topologyTime", "$audit":
+		case "mayBypassWriteBlocking":
+			if !serves {
+				dst = append(dst, raw...)
+			}
 		default:
 			dst = append(dst, raw...)
 		}
 	}
 	if len(served) > 0 {
 		dst = value.Append(dst, "$audit", value.NewDocument(served))
+	}
+	if bypasses {
+		dst = value.Append(dst, "mayBypassWriteBlocking", value.NewBool(true))
 	}
 	if n.clock != nil {
 		dst = n.clock.AppendPlain(n.clock.AppendClusterTime(dst))

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/shoaldb/shoal/command"
-	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -27,7 +26,7 @@ func (m *Coordinators) checkFirst(op *command.Op, drop *forward, builds []*run) 
 	for _, b := range builds {
 		f.builds = append(f.builds, b.doc.op.(*forward).command(nil))
 	}
-	r := &run{m: m, doc: &document{op: f, ns: f.ns(), comment: value.Lookup(op.Req.Body, "comment").Clone()}, done: make(chan struct{})}
+	r := &run{m: m, doc: &document{op: f, ns: f.ns(), forwarded: forwardedOf(op)}, done: make(chan struct{})}
 	m.mu.Lock()
 	ctx, cancel := context.WithCancel(m.mu.ctx)
 	defer cancel()

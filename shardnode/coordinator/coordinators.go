@@ -240,7 +240,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
 	}
-	r := &run{m: m, done: make(chan struct{}), makes: makes{known: make(chan struct{})}, doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, comment: value.Lookup(op.Req.Body, "comment").Clone(), request: asked.id}}
+	r := &run{m: m, done: make(chan struct{}), makes: makes{known: make(chan struct{})}, doc: &document{id: cluster.NewUUID(), op: o, ns: ns, command: cmd, forwarded: forwardedOf(op), request: asked.id}}
 	for {
 		other, err := m.running(r)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/shoaldb/shoal/cluster/msg"
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/statedoc"
 	"github.com/shoaldb/shoal/storage/catalog"
@@ -23,11 +24,35 @@ type document struct {
 	op      operation
 	ns      string // the name that identifies the operation
 	command []byte // as nodes send it, without generic arguments
-	comment value.Value
+	forwarded
 	phase   string
 	failed  *mongoerr.Error // the error for which it is undone
 	request catalog.UUID    // of the router that sent it; zero for none
 	term    int64           // of the primary that executes the run (run.through)
+}
+
+// forwarded is what nodes pass on with a client's command to those that execute parts of it.
+type forwarded struct {
+	comment  value.Value
+	bypasses bool // write blocks (setUserWriteBlockMode)
+}
+
+func forwardedOf(op *command.Op) forwarded {
+	return forwarded{value.Lookup(op.Req.Body, "comment").Clone(), op.BypassesWriteBlock()}
+}
+
+func (f *forwarded) fields() (list []value.Field) {
+	if !f.comment.IsMissing() {
+		list = append(list, value.F("comment", f.comment))
+	}
+	if f.bypasses {
+		list = append(list, value.F("mayBypassWriteBlocking", value.NewBool(true)))
+	}
+	return list
+}
+
+func readForwarded(doc []byte) forwarded {
+	return forwarded{value.Lookup(doc, "comment").Clone(), value.Lookup(doc, "mayBypassWriteBlocking").Truthy()}
 }
 
 // takenOver gives the run the term of a primary that begins to execute it: a later one than those of the primaries before it, even if the terms of the set began
@@ -46,8 +71,8 @@ func (d *document) ID() value.Value {
 // Doc implements statedoc.Doc.
 func (d *document) Doc() []byte {
 	f := []value.Field{value.F("_id", d.ID()), value.F("id", d.id.Value()), value.F("phase", value.NewString(d.phase)), value.F("command", value.NewDocument(d.command))}
-	if !d.comment.IsMissing() {
-		f = append(f, value.F("forwardableOpMetadata", value.NewDocument(value.Doc(value.F("comment", d.comment)))))
+	if list := d.forwarded.fields(); len(list) > 0 {
+		f = append(f, value.F("forwardableOpMetadata", value.NewDocument(value.Doc(list...))))
 	}
 	if !d.request.IsZero() {
 		f = append(f, value.F("request", d.request.Value()))
@@ -70,7 +95,7 @@ func readDocument(doc []byte) (*document, error) {
 	id, ok := catalog.UUIDFrom(value.Lookup(doc, "id"))
 	d := &document{
 		id: id, ns: value.Lookup(value.LookupDoc(doc, "_id"), "namespace").Str(), command: bytes.Clone(value.LookupDoc(doc, "command")),
-		phase: value.Lookup(doc, "phase").Str(), term: value.SafeInt64(value.Lookup(doc, "coordinatorTerm")), comment: value.Lookup(value.LookupDoc(doc, "forwardableOpMetadata"), "comment").Clone(),
+		phase: value.Lookup(doc, "phase").Str(), term: value.SafeInt64(value.Lookup(doc, "coordinatorTerm")), forwarded: readForwarded(value.LookupDoc(doc, "forwardableOpMetadata")),
 	}
 	if !ok || d.ns == "" || len(d.command) == 0 {
 		return nil, odd("unknown operation")

@@ -52,7 +52,7 @@ func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes
 }
 
 // runOne executes a command that is one unit of work on this shard, whatever the catalog says: no run begins, so none can be
-// joined.
+// joined. A request that was sent again while users are blocked is refused by the command itself, unless it finds nothing left to do.
 func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardCommand, kind string, dst []byte) ([]byte, error) {
 	f := &forward{kind: kind, req: c}
 	op.Stats.NS, op.Stats.Type = f.ns(), "command"
@@ -61,7 +61,7 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 		return dst, err
 	}
 	defer m.unlock(h)
-	if err := m.Blocked(op); err != nil { // as in lead
+	if err := m.Blocked(op); err != nil && !SentAgain(op) { // as in lead
 		return dst, err
 	}
 	if err := m.checkVersion(op, f.ns()); err != nil { // the database may have moved meanwhile
@@ -403,7 +403,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(f.missingAt(id), value.F("comment", r.doc.comment), r.sends(false), value.F("$db", value.NewString(f.req.DB)))
+	cmd := f.command(f.missingAt(id), append(r.doc.forwarded.fields(), r.sends(false), value.F("$db", value.NewString(f.req.DB)))...)
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run

@@ -358,10 +358,5 @@ func (r *run) warn(what string, err error) {
 	}
 }
 
-// message returns a message of the run, with the comment of its client's command.
-func (r *run) message(m msg.Message) []byte {
-	if r.doc.comment.IsMissing() {
-		return msg.Doc(m)
-	}
-	return msg.Doc(m, value.F("comment", r.doc.comment))
-}
+// message returns a message of the run, with what is passed on of its client's command.
+func (r *run) message(m msg.Message) []byte { return msg.Doc(m, r.doc.forwarded.fields()...) }

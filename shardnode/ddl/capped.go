@@ -119,12 +119,54 @@ func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64)
 	case filled != nil && req.Copy:
 		w.Finish()
 		return nil
-	case filled != nil:
-		return w.Retry(func() error { return w.replaceByCopy(req.NS, to) })
 	case req.Copy:
 		return w.Retry(func() error { return w.keptCopy(req.NS, size, to) })
+	case filled != nil:
+		if changed, err := w.changedSince(req, to); err != nil {
+			return err
+		} else if !changed {
+			return w.Retry(func() error { return w.replaceByCopy(req.NS, to) })
+		}
+		w.discardCopy(filled)
 	}
 	return w.convertToCapped(req.NS, size, to)
+}
+
+// changedSince reports whether documents of a collection have been written since its copy was filled, under another lock of the name. The critical section excludes routers, and not a client that is connected to this
+// shard and sends no version.
+//
+// The oplog is read backwards to the last entry about the copy, but no further than copying anew would take.
+func (w *operation) changedSince(req *msg.ConvertToCappedParticipant, copied catalog.UUID) (bool, error) {
+	s := w.Snapshot()
+	defer s.Release()
+	c, oplog := s.Catalog().Lookup(req.NS), s.Catalog().Lookup(storage.OplogNS)
+	if c == nil || oplog == nil {
+		return true, nil
+	}
+	cur := s.Scan(oplog, storage.ScanOptions{Reverse: true})
+	defer cur.Close()
+	for left := c.Counters.Records.Load() + copyBatch; left > 0 && cur.Next(); left-- {
+		switch {
+		case concerns(cur.Doc(), c.UUID):
+			return true, nil
+		case concerns(cur.Doc(), copied):
+			return false, nil
+		}
+	}
+	return true, cur.Err()
+}
+
+// concerns reports whether an entry of the oplog, or an operation in it, is about a collection.
+func concerns(entry []byte, coll catalog.UUID) bool {
+	if id, ok := catalog.UUIDFrom(value.Lookup(entry, "ui")); ok {
+		return id == coll
+	}
+	for _, v := range value.Values(value.Lookup(value.LookupDoc(entry, "o"), "applyOps").Doc()) {
+		if v.T == value.Document && concerns(v.Doc(), coll) {
+			return true
+		}
+	}
+	return false
 }
 
 // keptCopy fills a capped copy of a collection, and makes it permanent.

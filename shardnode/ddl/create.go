@@ -440,6 +440,9 @@ func (w *operation) createNamespace(c *newNamespace) error {
 		return mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot create a %s in a multi-document transaction.", kind)
 	}
 	unlock, err := w.LockVersioned(c.ns, c.ns)
+	if mongoerr.CodeOf(err) == mongoerr.UserWritesBlocked && w.wasMade(c) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -462,6 +465,18 @@ func (w *operation) createNamespace(c *newNamespace) error {
 		}
 		return w.Commit(u, w.Concern)
 	})
+}
+
+// wasMade reports whether there is nothing to do, for a request that is refused if there is: it may have been sent before.
+func (w *operation) wasMade(c *newNamespace) bool {
+	s := w.Snapshot()
+	defer s.Release()
+	made, err := w.ddl.alreadyMade(s, c, w.Transaction() != nil)
+	if made && err == nil {
+		w.Finish()
+		return true
+	}
+	return false
 }
 
 // alreadyMade reports whether the namespace exists as requested; it is an error if it exists with other options,

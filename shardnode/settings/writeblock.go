@@ -115,8 +115,10 @@ var usersDDL = map[string]bool{
 	"_configsvrCreateDatabase": true, "_configsvrDropCollection": true,
 }
 
-// byUser reports whether an operation is executed for a client.
-func byUser(op *command.Op) bool { return op.ForClient() || usersDDL[op.Req.Spec.Name] }
+// byUser reports whether an operation is executed for a client that is blocked.
+func byUser(op *command.Op) bool {
+	return (op.ForClient() || usersDDL[op.Req.Spec.Name]) && !op.BypassesWriteBlock()
+}
 
 // forbids reports whether a command of a user is refused.
 func (x blocks) forbids(op *command.Op) bool {

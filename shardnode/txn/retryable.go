@@ -411,6 +411,13 @@ func (s *Session) Executed(stmt int32) (Run, bool) {
 	return s.ranBefore(stmt)
 }
 
+// HasExecuted reports whether statements of the current number were executed.
+func (s *Session) HasExecuted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.runs) > 0
+}
+
 // ranBefore is Executed without the lock: mu must be held.
 func (s *Session) ranBefore(stmt int32) (Run, bool) {
 	return findRun(s.runs, stmt)

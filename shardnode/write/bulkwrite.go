@@ -168,9 +168,6 @@ func (b *bulkWrite) acquire(o *bulkOp) error {
 	if err := CheckWritable(b.op, ns); err != nil {
 		return err
 	}
-	if err := b.w.writer.node.CheckBlocked(b.op, ns); err != nil {
-		return err
-	}
 	b.op.Req.ShardVersion, b.op.Req.DatabaseVer = o.shardVersion, o.databaseVersion
 	if err := b.w.waitCritical(b.w.acquireCollection(ns)); err != nil {
 		return err

@@ -44,9 +44,15 @@ type Command struct {
 	acquired string // the namespace that the command's versions are for, once they have been compared
 	owns     ownedRanges
 
+	retrying
+}
+
+// retrying is the part of a command that may be a retryable write.
+type retrying struct {
 	session  *txn.Session // of a retryable write, nil for others
 	endRetry func()
 	retried  []value.Value // the ids of statements that had been executed before
+	blocked  error         // of statements that had not, while users are blocked
 }
 
 // storeOptions determine how a command's documents are stored.
@@ -165,7 +171,7 @@ func (w *Command) acquireCollection(ns string) error {
 	}
 	w.unlock = unlock
 	if err = w.writer.checkVersions(w.Op, ns); err == nil {
-		err = w.writer.node.CheckBlocked(w.Op, ns) // since it was checked first it may have become so, and only writers with locks are waited for
+		err = w.checkBlocked(ns)
 	}
 	if err == nil {
 		err = namespace.CheckCollectionUUID(w.Op, w.writer.Engine.Catalog(), ns)

@@ -49,9 +49,22 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 	return run, ok
 }
 
-// refuseUnknown returns an error if a statement that the session's history does not contain may have been executed. It is
+// checkBlocked returns an error if users have been blocked since the command was checked first: only writers that had their locks before are waited for. If statements of a retryable write were executed
+// before, their results are returned, and the others are refused (refuseUnknown).
+func (w *Command) checkBlocked(ns string) error {
+	w.blocked = w.writer.node.CheckBlocked(w.Op, ns)
+	if w.session != nil && (w.session.HasExecuted() || w.pending != nil) {
+		return nil
+	}
+	return w.blocked
+}
+
+// refuseUnknown returns an error if a statement that the session's history does not contain may have been executed, or users are blocked. It is
 // called before the statement reads documents, which the first execution may have changed.
 func (w *Command) refuseUnknown() error {
+	if w.blocked != nil {
+		return w.blocked
+	}
 	if w.session == nil || !w.session.Incomplete() {
 		return nil
 	}
