@@ -33,6 +33,7 @@ type settingRun struct {
 	kind string
 	cmd  []byte // the client's command without generic arguments
 	step string // of the goroutine that drives it; "" before the first
+	back takenBack
 
 	mu struct {
 		sync.Mutex
@@ -59,7 +60,7 @@ func (m *Manager) LoadCoordinators(ctx context.Context, term int64) error {
 		if r.steps(ctx) == nil {
 			continue // skip documents that a client has inserted
 		}
-		r.step = value.Lookup(raw, "phase").Str()
+		r.step, r.back = value.Lookup(raw, "phase").Str(), readTakenBack(raw)
 		runs[r.kind] = r
 	}
 	m.settings.load(ctx, term, runs)
@@ -183,9 +184,28 @@ func (s *settingRuns) forget(r *settingRun) {
 	}
 }
 
-// through executes the steps.
+// through executes the steps and, if a shard refuses the setting for good, those that take it back.
 func (r *settingRun) through(ctx context.Context) error {
-	steps := r.steps(ctx)
+	if r.step == "" {
+		if err := r.retry(ctx, func() (err error) { r.back.cmd, err = r.before(ctx); return err }); err != nil {
+			return err
+		}
+	}
+	if r.back.why == nil {
+		err := r.follow(ctx, r.steps(ctx))
+		if err == nil || ctx.Err() != nil || r.back.cmd == nil || r.step != shareStep {
+			return err
+		}
+		r.back.why = mongoerr.From(err)
+	}
+	if err := r.follow(ctx, r.stepsBack(ctx)); err != nil {
+		return err
+	}
+	return r.back.why
+}
+
+// follow executes steps, from the stored one on if it is one of them.
+func (r *settingRun) follow(ctx context.Context, steps []step) error {
 	from := 0
 	for i, s := range steps {
 		if s.name == r.step {
@@ -214,7 +234,8 @@ func (r *settingRun) checkpoint(ctx context.Context, step string) error {
 	r.step = step
 	id := fld("_id", str(r.kind))
 	return r.retry(ctx, func() error {
-		_, err := r.m.update(ctx, coordinatorDocs, doc(id), doc(id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))), true)
+		f := append([]value.Field{id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))}, r.back.fields()...)
+		_, err := r.m.update(ctx, coordinatorDocs, doc(id), doc(f...), true)
 		return err
 	})
 }
@@ -247,7 +268,7 @@ func (r *settingRun) steps(ctx context.Context) []step {
 		return nil
 	}
 	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, r.cmd) }}
-	share := step{"storeOnShards", send}
+	share := step{shareStep, send}
 	return []step{store, share}
 }
 
@@ -287,9 +308,7 @@ func (r *settingRun) sendParameter(ctx context.Context) error {
 	if err := msg.Parse(r.cmd, &set); err != nil {
 		return err
 	}
-	it := value.Walk(set.Param)
-	name, _, _ := it.Next()
-	params, err := r.m.find(ctx, "clusterParameters", doc(fld("_id", str(string(name)))))
+	params, err := r.m.find(ctx, "clusterParameters", doc(fld("_id", str(nameIn(set.Param)))))
 	if err != nil || len(params) == 0 {
 		return err
 	}
@@ -297,6 +316,7 @@ func (r *settingRun) sendParameter(ctx context.Context) error {
 }
 
 // onShards sends all shards a command that may be repeated. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
+// While a setting is taken back, the shard that has refused it may refuse that, too (admits).
 func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 	if err := r.m.registry.Reload(ctx); err != nil {
 		return err
@@ -312,7 +332,8 @@ func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 			continue // it has the setting
 		}
 		sent.Go(func() {
-			if _, err := cluster.RunWrite(ctx, s.Peer, cmd); err != nil {
+			_, err := cluster.RunWrite(ctx, s.Peer, cmd)
+			if err = r.back.admits(ctx, s.Peer, err); err != nil {
 				errs[i] = mongoerr.From(err).Prefix("shard " + s.ID + ": ")
 			}
 		})
