@@ -32,6 +32,7 @@ type shardJob struct {
 	epoch    cluster.Epoch
 	section  *[16]byte // of the run that creates the collection on other shards; nil for none
 	placed   bool      // the collection has an entry, and its only chunk is on db.Primary
+	keeper   string    // of a placed collection, the primary shard of its database, which has an empty copy; "" for none
 
 	topology uint64 // the topology time of the list of shards before the copies were made
 }
@@ -74,7 +75,7 @@ func (m *Manager) runCommitShardCollection(op *command.Op, req *msg.CommitShardC
 	}
 	if req.Home != "" {
 		at := *j.db
-		at.Primary, j.db, j.placed = req.Home, &at, true
+		j.keeper, at.Primary, j.db, j.placed = at.Primary, req.Home, &at, true
 	}
 	if j.zones, err = m.zonesOf(op, req.NS); err != nil {
 		return dst, err
@@ -297,9 +298,15 @@ func (j *shardJob) noteList(ctx context.Context) error {
 	return j.m.registry.Reload(ctx)
 }
 
-// makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks.
+// makeOnOthers creates the collection, with its options, UUID and indexes, on the other shards that get chunks. The primary shard of the database, which has each of its collections,
+// gets the index that was created for the shard key, too.
 func (j *shardJob) makeOnOthers(ctx context.Context, owners map[string]bool) error {
-	for _, id := range slices.Sorted(maps.Keys(owners)) {
+	ids := slices.Collect(maps.Keys(owners))
+	if j.keeper != "" {
+		ids = append(ids, j.keeper)
+	}
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
 		if id == j.db.Primary {
 			continue
 		}
@@ -323,13 +330,22 @@ type placed struct {
 	shard    string
 }
 
-// maxChunksPerShard limits numInitialChunks.
+// maxChunksPerShard limits numInitialChunks: it must result in less than that.
 const maxChunksPerShard = 8192
+
+// checkNumber compares numInitialChunks with the limit.
+func (j *shardJob) checkNumber(n int) error {
+	if n <= 0 || n < maxChunksPerShard*len(j.fallback) {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.InvalidOptions, "numInitialChunks must result in less than %d per shard: %d shards, %d chunks", maxChunksPerShard, len(j.fallback), n)
+}
 
 // layout chooses the first chunks: one per shard, or the requested number, for an empty hashed collection, one per zone for an empty zoned one,
 // otherwise a single chunk on the primary.
 func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 	k, n := j.pattern, int(j.req.Chunks)
+	tooMany := j.checkNumber(n)
 	switch {
 	case j.req.Unsplittable:
 		return j.layoutUnsplittable(ctx)
@@ -337,8 +353,8 @@ func (j *shardJob) layout(ctx context.Context) ([]placed, error) {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "numInitialChunks is not supported when the shard key is not hashed.")
 	case n > 0 && !j.empty:
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "numInitialChunks is not supported when the collection is not empty.")
-	case n > maxChunksPerShard*len(j.fallback):
-		return nil, mongoerr.Newf(mongoerr.InvalidOptions, "numInitialChunks cannot be more than %d per shard: %d shards, %d chunks", maxChunksPerShard, len(j.fallback), n)
+	case tooMany != nil:
+		return nil, tooMany
 	case j.empty && len(j.zones) > 0:
 		return j.layoutZones(ctx)
 	case j.req.Presplit:

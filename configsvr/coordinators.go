@@ -3,7 +3,6 @@ package configsvr
 import (
 	"bytes"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +33,7 @@ type settingRun struct {
 	kind string
 	cmd  []byte // the client's command without generic arguments
 	step string // of the goroutine that drives it; "" before the first
-	undoing
+	back takenBack
 
 	mu struct {
 		sync.Mutex
@@ -42,15 +41,6 @@ type settingRun struct {
 		last    error
 	}
 }
-
-// undoing belongs to the goroutine that drives an operation.
-type undoing struct {
-	blocked bool            // users were blocked before the operation
-	failed  *mongoerr.Error // for which it is undone; nil if it is not
-}
-
-// undone are the steps of setUserWriteBlockMode after which it can be undone. Behind them the config server has what users may not do.
-var undone = []string{"prepareOnConfigServer", "prepareOnShards"}
 
 func newSettingRun(m *Manager, cmd []byte) *settingRun {
 	it := value.Walk(cmd)
@@ -70,10 +60,7 @@ func (m *Manager) LoadCoordinators(ctx context.Context, term int64) error {
 		if r.steps(ctx) == nil {
 			continue // skip documents that a client has inserted
 		}
-		r.step, r.blocked = value.Lookup(raw, "phase").Str(), value.Lookup(raw, "blockedBefore").Truthy()
-		if why := value.LookupDoc(raw, "abortReason"); len(why) > 0 {
-			r.failed = mongoerr.New(mongoerr.Code(value.SafeInt64(value.Lookup(why, "code"))), value.Lookup(why, "errmsg").Str())
-		}
+		r.step, r.back = value.Lookup(raw, "phase").Str(), readTakenBack(raw)
 		runs[r.kind] = r
 	}
 	m.settings.load(ctx, term, runs)
@@ -197,23 +184,28 @@ func (s *settingRuns) forget(r *settingRun) {
 	}
 }
 
-// through executes the steps. If one of them fails for good, the operation is undone, unless it is too late.
+// through executes the steps and, if a shard refuses the setting for good, those that take it back.
 func (r *settingRun) through(ctx context.Context) error {
-	if r.failed == nil {
-		err := r.execute(ctx, r.steps(ctx))
-		if err == nil || ctx.Err() != nil || r.blocked || !slices.Contains(undone, r.step) {
+	if r.step == "" {
+		if err := r.retry(ctx, func() (err error) { r.back.cmd, err = r.before(ctx); return err }); err != nil {
 			return err
 		}
-		r.failed = mongoerr.From(err)
 	}
-	if err := r.execute(ctx, r.undoSteps(ctx)); err != nil {
+	if r.back.why == nil {
+		err := r.follow(ctx, r.steps(ctx))
+		if err == nil || ctx.Err() != nil || r.back.cmd == nil || !r.changed() {
+			return err
+		}
+		r.back.why = mongoerr.From(err)
+	}
+	if err := r.follow(ctx, r.stepsBack(ctx)); err != nil {
 		return err
 	}
-	return r.failed
+	return r.back.why
 }
 
-// execute executes steps from the stored one on, if that is among them.
-func (r *settingRun) execute(ctx context.Context, steps []step) error {
+// follow executes steps, from the stored one on if it is one of them.
+func (r *settingRun) follow(ctx context.Context, steps []step) error {
 	from := 0
 	for i, s := range steps {
 		if s.name == r.step {
@@ -239,31 +231,11 @@ func (r *settingRun) checkpoint(ctx context.Context, step string) error {
 	if r.step == step {
 		return nil
 	}
-	if r.step == "" && r.kind == "setUserWriteBlockMode" {
-		if err := r.noteBlocked(ctx); err != nil {
-			return err
-		}
-	}
 	r.step = step
 	id := fld("_id", str(r.kind))
-	f := []value.Field{id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))}
-	if r.blocked {
-		f = append(f, fld("blockedBefore", value.NewBool(true)))
-	}
-	if r.failed != nil {
-		f = append(f, fld("abortReason", doc(fld("code", value.NewInt32(int32(r.failed.Code))), fld("errmsg", str(r.failed.Message)))))
-	}
 	return r.retry(ctx, func() error {
+		f := append([]value.Field{id, fld("phase", str(step)), fld("command", value.NewDocument(r.cmd))}, r.back.fields()...)
 		_, err := r.m.update(ctx, coordinatorDocs, doc(id), doc(f...), true)
-		return err
-	})
-}
-
-// noteBlocked finds out whether users are blocked already.
-func (r *settingRun) noteBlocked(ctx context.Context) error {
-	return r.retry(ctx, func() error {
-		docs, err := r.m.find(ctx, "user_writes_critical_sections", doc())
-		r.blocked = len(docs) > 0
 		return err
 	})
 }
@@ -285,7 +257,7 @@ func (r *settingRun) retry(ctx context.Context, f func() error) error {
 
 // steps returns the steps of the operation; nil if there is no such kind.
 func (r *settingRun) steps(ctx context.Context) []step {
-	send := func() error { return worst(r.onShards(ctx, r.cmd)) }
+	send := func() error { return r.onShards(ctx, r.cmd) }
 	switch r.kind {
 	case "setUserWriteBlockMode":
 		return r.blockSteps(ctx)
@@ -296,7 +268,7 @@ func (r *settingRun) steps(ctx context.Context) []step {
 		return nil
 	}
 	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, r.cmd) }}
-	share := step{"storeOnShards", send}
+	share := step{shareStep, send}
 	return []step{store, share}
 }
 
@@ -310,7 +282,7 @@ func (r *settingRun) blockSteps(ctx context.Context) []step {
 		return msg.Doc(&msg.ShardSetUserWriteBlock{Global: set.Global, Reason: set.Reason, Phase: phase})
 	}
 	store := step{"storeOnConfigServer", func() error { return r.onConfigServer(ctx, part(msg.CompleteBlock)) }}
-	share := step{"storeOnShards", func() error { return worst(r.onShards(ctx, part(msg.CompleteBlock))) }}
+	share := step{"storeOnShards", func() error { return r.onShards(ctx, part(msg.CompleteBlock)) }}
 	if !set.Global {
 		return []step{store, share}
 	}
@@ -320,30 +292,8 @@ func (r *settingRun) blockSteps(ctx context.Context) []step {
 		}
 		return r.m.creating.end(ctx)
 	}}
-	shards := step{"prepareOnShards", func() error { return worst(r.onShards(ctx, part(msg.PrepareBlock))) }}
+	shards := step{"prepareOnShards", func() error { return r.onShards(ctx, part(msg.PrepareBlock)) }}
 	return []step{prepare, shards, store, share}
-}
-
-// undoSteps returns the steps by which users may do again what setUserWriteBlockMode has blocked. The config server is first, so that a shard refuses a message that would block them and comes late. A shard
-// that refuses this for good is left to RunSettings, which compares it with the config server.
-func (r *settingRun) undoSteps(ctx context.Context) []step {
-	var set msg.SetUserWriteBlock
-	if msg.Parse(r.cmd, &set) != nil {
-		return nil
-	}
-	end := msg.Doc(&msg.ShardSetUserWriteBlock{Reason: set.Reason, Phase: msg.CompleteBlock})
-	return []step{
-		{"undoOnConfigServer", func() error { return r.onConfigServer(ctx, end) }},
-		{"undoOnShards", func() error {
-			errs, err := r.onShards(ctx, end)
-			for _, e := range errs {
-				if e != nil && cluster.Transient(e) {
-					err = e
-				}
-			}
-			return err
-		}},
-	}
 }
 
 // onConfigServer has the config server execute its part.
@@ -358,23 +308,22 @@ func (r *settingRun) sendParameter(ctx context.Context) error {
 	if err := msg.Parse(r.cmd, &set); err != nil {
 		return err
 	}
-	it := value.Walk(set.Param)
-	name, _, _ := it.Next()
-	params, err := r.m.find(ctx, "clusterParameters", doc(fld("_id", str(string(name)))))
+	params, err := r.m.find(ctx, "clusterParameters", doc(fld("_id", str(nameIn(set.Param)))))
 	if err != nil || len(params) == 0 {
 		return err
 	}
-	return worst(r.onShards(ctx, msg.Doc(&msg.SetClusterParameter{Param: params[0]})))
+	return r.onShards(ctx, msg.Doc(&msg.SetClusterParameter{Param: params[0]}))
 }
 
-// onShards sends all shards a command that may be repeated, and returns the error of each. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
-func (r *settingRun) onShards(ctx context.Context, cmd []byte) ([]error, error) {
+// onShards sends all shards a command that may be repeated. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
+// While a setting is taken back, the shard that has refused it may refuse that, too (admits).
+func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 	if err := r.m.registry.Reload(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	all, err := r.m.registry.All(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	errs := make([]error, len(all))
 	var sent sync.WaitGroup
@@ -383,17 +332,18 @@ func (r *settingRun) onShards(ctx context.Context, cmd []byte) ([]error, error) 
 			continue // it has the setting
 		}
 		sent.Go(func() {
-			if _, err := cluster.RunWrite(ctx, s.Peer, cmd); err != nil {
+			_, err := cluster.RunWrite(ctx, s.Peer, cmd)
+			if err = r.back.admits(ctx, s.Peer, err); err != nil {
 				errs[i] = mongoerr.From(err).Prefix("shard " + s.ID + ": ")
 			}
 		})
 	}
 	sent.Wait()
-	return errs, nil
+	return worst(errs)
 }
 
-// worst returns one of the shards' errors for which it makes no sense to try again, if there is one, or else the first one.
-func worst(errs []error, first error) error {
+// worst returns an error for which it makes no sense to try again, if there is one, or else the first one.
+func worst(errs []error) (first error) {
 	for _, err := range errs {
 		switch {
 		case err == nil:

@@ -255,6 +255,9 @@ func (p *reshardPlan) layout(ctx context.Context) ([]placed, error) {
 		return nil, mongoerr.New(mongoerr.ShardNotFound, "No non-draining shards found")
 	}
 	n := int(p.want.Chunks)
+	if err := j.checkNumber(n); err != nil {
+		return nil, err
+	}
 	switch {
 	case n > 0:
 	case p.ranged():

@@ -232,8 +232,11 @@ func (r *Router) untrack(op *command.Op, dst []byte) ([]byte, error) {
 	from := len(dst)
 	err = r.routed(op, ns, false, func(info *cluster.CollectionInfo) error {
 		var err error
-		if info.DB.Version.IsFixed() {
+		switch {
+		case cluster.FixedDatabase(info.DB.Name):
 			return mongoerr.Newf(mongoerr.IllegalOperation, "collections of the database %s cannot be untracked", info.DB.Name)
+		case info.DB.Version.IsFixed(): // r.collection has found none
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", info.DB.Name)
 		}
 		dst, err = r.coordinated(op, info, &msg.ShardUntrack{NS: ns}, dst[:from])
 		return err

@@ -13,7 +13,7 @@ import (
 // primary before one of the steps that do. DDL used to stay blocked on the shards that had prepared.
 func TestBlockIsUndone(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"", "undoOnConfigServer", "undoOnShards"} {
+	for _, step := range []string{"", "restoreOnConfigServer", "restoreOnShards"} {
 		var refuses, lost atomic.Bool
 		c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
 			if string(m.CommandName()) != "_shardsvrSetUserWriteBlockMode" {

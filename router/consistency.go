@@ -1,6 +1,8 @@
 package router
 
 import (
+	"slices"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/consistency"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -118,26 +120,31 @@ func (r *Router) checkDatabase(op *command.Op, m msg.CheckConsistency) (found []
 	return found, err
 }
 
-// checkFixed checks the routing tables of a database that no shard is primary of: the sessions collection's.
-func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) (found [][]byte, err error) {
-	entries, err := r.configDocs(op, "collections")
+// checkFixed checks the sharded collections of a database that no shard is primary of, such as that of sessions. The config server creates and drops them under locks of its own: what was found
+// does not count if the collection is another one, or has gone, in the meantime. (Its entry is written after its copies.)
+func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) ([][]byte, error) {
+	before, err := r.configDocs(op, "collections")
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range entries {
-		db, coll := cluster.SplitNS(value.Lookup(e, "_id").Str())
-		if db != m.DB || m.Coll != "" && coll != m.Coll {
-			continue
-		}
-		c, err := consistency.Parse(e)
-		if err != nil {
-			return nil, err
-		}
-		chunks, err := cluster.FindConfig(op, r.config, cluster.Find{NS: "config.chunks", Filter: value.Doc(value.F("uuid", c.UUID))}.Doc())
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, c.RoutingTable(chunks)...)
+	c := &consistency.Check{Req: &m, Registry: r.Registry, Auxiliary: func(string, []byte) []byte { return value.Doc() }}
+	found, err := c.Run(op)
+	if err != nil || len(found) == 0 {
+		return nil, err
 	}
-	return found, nil
+	after, err := r.configDocs(op, "collections")
+	if err != nil {
+		return nil, err
+	}
+	uuid := func(entries [][]byte, ns string) value.Value {
+		i := slices.IndexFunc(entries, func(e []byte) bool { return value.Lookup(e, "_id").Str() == ns })
+		if i < 0 {
+			return value.Value{}
+		}
+		return value.Lookup(entries[i], "uuid")
+	}
+	return slices.DeleteFunc(found, func(d []byte) bool {
+		ns := value.Lookup(value.LookupDoc(d, "details"), "namespace").Str()
+		return !value.Equal(uuid(before, ns), uuid(after, ns))
+	}), nil
 }

@@ -163,3 +163,39 @@ func TestConsistencyOfATimeSeriesByItsName(t *testing.T) {
 		}
 	}
 }
+
+// The collection of sessions is checked as any sharded collection is. Only its routing table used to be.
+func TestConsistencyOfTheSessions(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.fill(4)
+	c.run("db", `{"find": "c", `+ownLSID+`}`)
+	c.run("admin", `{"refreshLogicalSessionCacheNow": 1}`)
+	const whole, one, indexes = `{"checkMetadataConsistency": 1}`, `{"checkMetadataConsistency": "system.sessions"}`, `{"checkMetadataConsistency": 1, "checkIndexes": true}`
+	check := func(db, cmd, want string) {
+		t.Helper()
+		if got := c.inconsistent(db, cmd); got != want {
+			t.Errorf("%s on %s: %q, want %q", cmd, db, got, want)
+		}
+	}
+	check("config", indexes, "")
+	on := func(shard, cmd string) {
+		t.Helper()
+		var d bson.D
+		if err := bson.UnmarshalExtJSON([]byte(cmd), false, &d); err != nil {
+			t.Fatal(err)
+		}
+		c.admin(c.shards[shard], append(d, bson.E{Key: "$db", Value: "config"}))
+	}
+	on("shard1", `{"createIndexes": "system.sessions", "indexes": [{"key": {"user": 1}, "name": "user"}]}`)
+	check("config", whole, "")
+	check("config", indexes, "InconsistentIndex")
+	on("shard1", `{"drop": "system.sessions"}`)
+	for _, cmd := range []string{whole, one} {
+		check("config", cmd, "MissingLocalCollection shard1")
+	}
+	check("admin", whole, "MissingLocalCollection shard1")
+	check("config", `{"checkMetadataConsistency": "settings"}`, "")
+	on("shard1", `{"create": "system.sessions"}`)
+	check("config", one, "CollectionUUIDMismatch shard1")
+}

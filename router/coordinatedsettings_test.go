@@ -145,3 +145,53 @@ func TestSettingsReachAShardThatWasDown(t *testing.T) {
 		})
 	}
 }
+
+// A shard refuses a setting for good, after others have stored it: no node has it when the command is answered, with that error, also if the config server has lost its primary while it was taken back.
+func TestSettingThatAShardRefusesIsTakenBack(t *testing.T) {
+	t.Parallel()
+	for _, s := range coordinatedSettings()[1:] {
+		for _, lost := range []string{"", "restoreOnConfigServer", "restoreOnShards"} {
+			t.Run(s.name+"/"+lost, func(t *testing.T) {
+				var refuses atomic.Bool
+				c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+					name := strings.ToLower(string(m.CommandName()))
+					if shard == "shard1" && strings.HasSuffix(name, strings.ToLower(s.name)) && refuses.Load() {
+						return mongoerr.New(mongoerr.CannotDowngrade, "never")
+					}
+					return nil
+				})
+				c.run("admin", strings.ReplaceAll(s.other, "8.0", "8.2"))
+				refuses.Store(true)
+				if lost == "" {
+					if m := c.raw("admin", s.command); m["code"] != int32(mongoerr.CannotDowngrade) || !strings.Contains(show(m), "shard1") {
+						t.Errorf("answered %v", m)
+					}
+				} else {
+					reached, release := c.hangOn("config", hangBeforePhase, "phase", lost)
+					first := c.later("admin", s.command)
+					reached()
+					c.depose()
+					<-first
+					c.reshardings()
+					joined := c.later("admin", s.command)
+					release()
+					if m := <-joined; m["code"] != int32(mongoerr.CannotDowngrade) {
+						t.Errorf("the same command is answered %v", m)
+					}
+				}
+				refuses.Store(false)
+				if docs := c.coordinators(); docs != "[]" {
+					t.Errorf("the state documents are %s", docs)
+				}
+				want := map[string]string{"setClusterParameter": "70000", "setFeatureCompatibilityVersion": "8.2"}[s.name]
+				for id, p := range map[string]cluster.Peer{"config": c.confP, "shard0": c.shards["shard0"], "shard1": c.shards["shard1"]} {
+					if has := s.has(c, p); !strings.Contains(has, want) {
+						t.Errorf("%s has %s", id, has)
+					}
+				}
+				c.run("admin", s.command)
+				c.settled(&s, "repeated")
+			})
+		}
+	}
+}

@@ -218,6 +218,16 @@ func TestClusteredCollectionIsPlaced(t *testing.T) {
 	}
 }
 
+// The manual has numInitialChunks result in less than 8192 chunks a shard, of reshardCollection, too, which used to accept up to 10,000 for one shard.
+func TestReshardRefusesTooManyChunks(t *testing.T) {
+	c := newTestCluster(t, 1)
+	c.shardedAs("c", 1, 10)
+	if m := c.raw("admin", `{"reshardCollection": "db.c", "key": {"g": "hashed"}, "numInitialChunks": 8192}`); m["code"] != int32(mongoerr.InvalidOptions) {
+		t.Errorf("answered %v", m)
+	}
+	c.leftOver()
+}
+
 // A resharded collection has the simple collation under its key.
 func TestReshardRefusesACollation(t *testing.T) {
 	c := newTestCluster(t, 2)

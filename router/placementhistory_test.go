@@ -222,6 +222,9 @@ func TestUntrackAtEveryPhase(t *testing.T) {
 		c.expect(c.counted("u", 1), `10`)
 		c.run("admin", `{"untrackUnshardedCollection": "db.u"}`)
 	}
+	if m := c.raw("admin", `{"untrackUnshardedCollection": "none.c"}`); m["code"] != int32(mongoerr.NamespaceNotFound) {
+		t.Errorf("of a database that does not exist: %v", m)
+	}
 	if m := c.raw("admin", `{"untrackUnshardedCollection": "db.s"}`); m["code"] != int32(mongoerr.IllegalOperation) {
 		t.Errorf("of a sharded collection: %v", m)
 	}

@@ -203,7 +203,8 @@ const maxStaleTries = 30
 const maxPastTries = 10
 
 // collection returns the placement of a namespace, as of the cluster time that the command reads at. If its database does not exist, reads go to
-// any shard, which then replies as for any collection that does not exist: the same checks, the same empty result.
+// any shard, which then replies as for any collection that does not exist: the same checks, the same empty result. A transaction asks one that it has already: another may have joined after the
+// time of its snapshot, and refuse it.
 func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	info, err := r.Catalog.CollectionAt(op, ns, readsAt(op))
 	if err == nil || mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -216,8 +217,8 @@ func (r *Router) collection(op *command.Op, ns string) (*cluster.CollectionInfo,
 	if len(all) == 0 {
 		return nil, mongoerr.New(mongoerr.ShardNotFound, "No shards found")
 	}
-	if transactionOf(op) != nil {
-		return cluster.WithoutDatabase(ns, all[0].ID), nil
+	if t := transactionOf(op); t != nil {
+		return cluster.WithoutDatabase(ns, t.anyParticipant(all[0].ID)), nil
 	}
 	db, _ := cluster.SplitNS(ns)
 	return &cluster.CollectionInfo{NS: ns, DB: &cluster.DatabaseInfo{Name: db, Primary: all[0].ID}}, nil

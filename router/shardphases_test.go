@@ -272,7 +272,7 @@ func TestShardCollectionOptions(t *testing.T) {
 	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "implicitlyCreateIndex": false}`, int32(mongoerr.InvalidOptions), "create an index")
 	c.expect(c.all("db", `{"listCollections": 1}`), `[]`) // it was undone
 	refuse(`{"shardCollection": "db.none", "key": {"k": 1}, "numInitialChunks": 4}`, int32(mongoerr.InvalidOptions), "not hashed")
-	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": 24577}`, int32(mongoerr.InvalidOptions), "8192 per shard")
+	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": 24576}`, int32(mongoerr.InvalidOptions), "8192 per shard")
 	refuse(`{"shardCollection": "db.none", "key": {"k": "hashed"}, "numInitialChunks": -1}`, int32(mongoerr.InvalidOptions), "negative")
 	c.run("admin", `{"shardCollection": "db.many", "key": {"k": "hashed"}, "numInitialChunks": 7}`)
 	c.expect(len(c.all("config", `{"find": "chunks"}`)), `7`)

@@ -76,6 +76,9 @@ func (r *Router) specs() []command.Spec {
 		{Name: "killOp", Roles: command.Router, AdminOnly: true, Fields: []command.Field{command.Req("op", command.TAny)}, Run: r.killOp},
 	}
 	out = append(out, r.ddlSpecs()...)
+	for i := range out {
+		out[i].Run = r.namesActual(out[i].Run)
+	}
 	out = append(out, r.txnSpecs()...)
 	out = append(out, r.shardingSpecs()...)
 	return out

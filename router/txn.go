@@ -315,6 +315,14 @@ func (t *transaction) attach(op *command.Op, shard string, body []byte) []byte {
 	return rebuild(body, replaced, more)
 }
 
+// anyParticipant returns a shard of the transaction, or another one if it has none yet.
+func (t *transaction) anyParticipant(other string) string {
+	if parts := t.parts(); len(parts) > 0 {
+		return parts[0].shard
+	}
+	return other
+}
+
 // participant finds a shard's part; mu must be held.
 func (t *transaction) participant(shard string) *participant {
 	for _, p := range t.mu.participants {

@@ -206,3 +206,27 @@ func TestKilledSessionsOfAnotherRouter(t *testing.T) {
 		}
 	}
 }
+
+// A statement on a database that does not exist goes to a shard that the transaction has already. It went to the first one in the list, which refuses it (246) if it has joined after the time of the
+// transaction's snapshot.
+func TestTransactionReadsNoDatabaseOnAShardThatJoined(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	w := c.txnClient(0)
+	if m, code := w.do("db", `{"find": "c"}`, true); code != 0 {
+		t.Fatal(m)
+	}
+	c.addedAgain("a-first", "setx")
+	if err := c.r.Registry.Reload(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, code := w.do("none", `{"find": "c"}`, false)
+	if code != 0 {
+		t.Fatalf("answered %v", m)
+	}
+	c.expect(get(m["cursor"], "firstBatch"), `[]`)
+	if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+		t.Errorf("the commit is answered %v", m)
+	}
+}

@@ -142,9 +142,13 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 		return
 	}
 	if c != nil {
-		close(c.ended)
+		c.end()
 	}
-	s.mu.ddl[d.name] = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
+	c = &criticalSection{reads: d.reads, ended: make(chan struct{}), why: d.why, ddl: d.id, owner: d.owner, all: d.all}
+	if b := s.mu.blocked[d.name]; b != nil {
+		b.follow(c)
+	}
+	s.mu.ddl[d.name] = c
 	s.count()
 }
 
@@ -155,7 +159,7 @@ func (s *ShardState) endDDL(name string, id catalog.UUID) {
 	if c := s.mu.ddl[name]; c != nil && c.ddl == id {
 		delete(s.mu.ddl, name)
 		s.count()
-		close(c.ended)
+		c.end()
 	}
 }
 
@@ -167,7 +171,7 @@ func (s *ShardState) endDDLsBut(names map[string]bool) {
 		if !names[name] {
 			delete(s.mu.ddl, name)
 			s.count()
-			close(c.ended)
+			c.end()
 		}
 	}
 }

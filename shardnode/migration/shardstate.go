@@ -43,6 +43,7 @@ type ShardState struct {
 		sync.Mutex
 		critical map[string]*criticalSection // of migrations, by namespace
 		ddl      map[string]*criticalSection // of DDL, by namespace or database name: those that are stored
+		blocked  map[string]*Blocked         // what the sections of donors of reshardings block, by namespace
 	}
 	// sections is the number of sections in mu. Every request looks for a section several times, and there is hardly ever one.
 	sections atomic.Int64
@@ -65,6 +66,8 @@ type criticalSection struct {
 	owner  string
 	all    bool // a database's holds up its sharded collections, too
 	asking sync.Mutex
+	// met counts what meets the section; nil for one that nobody asks about.
+	met atomic.Pointer[Blocked]
 }
 
 // NewShardState makes the state of a shard.
@@ -309,6 +312,7 @@ func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.Chun
 		}
 	}
 	if c != nil {
+		c.met.Load().count(write)
 		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}
 	}
 	if err := s.compareShard(op, ns, received); err != nil {

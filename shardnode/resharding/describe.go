@@ -49,7 +49,9 @@ func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 		d.mu.Lock()
 		state := d.doc.state
 		d.mu.Unlock()
-		out = append(out, append(f, value.F("donorState", value.NewString(state))))
+		writes, reads, blocked := d.met.Counts()
+		out = append(out, append(f, value.F("donorState", value.NewString(state)), value.F("totalCriticalSectionTimeElapsedSecs", value.NewInt64(int64(blocked/time.Second))),
+			value.F("countWritesDuringCriticalSection", value.NewInt64(writes)), value.F("countReadsDuringCriticalSection", value.NewInt64(reads))))
 	}
 	for _, r := range m.mu.recipients {
 		out = append(out, append(r.doc.described("ReshardingRecipientService", now), r.progressFields(now)...))

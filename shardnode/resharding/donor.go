@@ -35,6 +35,7 @@ type donor struct {
 	m    *Manager
 	doc  *donorDoc
 	load command.ClientLoad
+	met  *migration.Blocked // what its critical section has blocked
 
 	mu struct {
 		sync.Mutex
@@ -52,6 +53,7 @@ func newDonor(m *Manager, doc *donorDoc) *donor {
 	d := &donor{m: m, doc: doc}
 	d.mu.cloned, d.mu.had, d.mu.pins, d.mu.sessions = make(map[string]bool), make(map[string]storage.Timestamp), make(map[string]*storage.OplogPin), make(map[string]*sentHistory)
 	m.State.Resharding(doc.ns, true)
+	d.met = m.State.CountBlocked(doc.ns, doc.id, m.Now)
 	d.load.Begin(m.Counts)
 	d.mu.pin = d.pinRest()
 	return d
@@ -77,6 +79,7 @@ func (d *donor) release() {
 	defer d.mu.Unlock()
 	if !d.mu.ended {
 		d.m.State.Resharding(d.doc.ns, false)
+		d.m.State.ForgetBlocked(d.doc.ns, d.met)
 	}
 	d.mu.ended = true
 	if d.mu.snap != nil {
