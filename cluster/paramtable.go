@@ -205,7 +205,7 @@ var acceptedParams = []ParamSpec{
 	{Name: "shardedIndexConsistencyCheckIntervalMS", Kind: ParamInt, Set: SetStartup, Default: pInt(600000), Min: 60000, Max: 2147483647, Does: "`checkMetadataConsistency` checks on request"},
 	{Name: "findChunksOnConfigTimeoutMS", Kind: ParamInt, Set: SetBoth, Default: pInt(900000), Min: 0, Max: 2147483647, Does: "the operation's own time limit applies"},
 	{Name: "metadataRefreshInTransactionMaxWaitMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "the operation's own time limit applies"},
-	{Name: "metadataRefreshInTransactionMaxWaitBehindCritSecMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "the operation's own time limit applies"},
+	{Name: "metadataRefreshInTransactionMaxWaitBehindCritSecMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647},
 	{Name: "directConnectionChecksWithSingleShard", Kind: ParamBool, Set: SetBoth, Default: pBool(true), Does: "direct connections to shards are not restricted"},
 	{Name: "skipShardingConfigurationChecks", Kind: ParamBool, Set: SetStartup, Default: pBool(false), Does: "no such checks are made"},
 	{Name: "automationServiceDescriptor", Kind: ParamString, Set: SetBoth, Default: pStr(""), Check: checkDescriptor, Does: "is only stored and returned"},

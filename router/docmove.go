@@ -161,7 +161,8 @@ func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []
 		child := parent.Child(number)
 		reply, moved, err = r.tryTransaction(op, child, stmt, body)
 		r.txns.drop(child)
-		if err != nil && mongoerr.CodeOf(err).IsTransientTransaction(true) && try < maxMoveTries && cluster.Backoff(op, try) == nil {
+		transient := err != nil && (mongoerr.CodeOf(err).IsTransientTransaction(true) || mongoerr.From(err).HasLabel(mongoerr.LabelTransientTransaction))
+		if transient && try < maxMoveTries && cluster.Backoff(op, try) == nil {
 			continue
 		}
 		if err == nil && value.Lookup(reply, "writeErrors").IsMissing() {

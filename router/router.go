@@ -316,7 +316,7 @@ func (r *Router) absorbStale(op *command.Op, err error, try int) error {
 	if mongoerr.CodeOf(err) == mongoerr.ShardInvalidatedForTargeting {
 		return r.refreshPart(op, err) // nothing was sent
 	}
-	if t := transactionOf(op); t != nil && !t.mayRetry(op, r) {
+	if t := transactionOf(op); t != nil && !t.mayRetry(op, r, err) {
 		op.AddLabel(mongoerr.LabelTransientTransaction) // a retry uses the placement that the router has now
 		return err
 	}

@@ -260,7 +260,7 @@ func (r *Router) atFirst(op *command.Op, run func() error) error {
 	for try := 0; ; try++ {
 		err := run()
 		if t == nil || !t.chosen || t.statement != 1 || op.Client.InProcess || !mongoerr.In(err, mongoerr.CategorySnapshot) ||
-			try >= maxSnapshotTries || cluster.Backoff(op, try/2) != nil || !t.mayRetry(op, r) {
+			try >= maxSnapshotTries || cluster.Backoff(op, try/2) != nil || !t.mayRetry(op, r, err) {
 			return err
 		}
 		t.failed = false
@@ -374,20 +374,23 @@ func (t *transaction) fail() {
 // transaction on the shard that returned it: only if no earlier participant was involved. It removes the
 // statement's own participants from the transaction, so that they start again.
 //
+// Nor is it sent again if the shard has waited for a critical section in vain, and there are earlier participants: a DDL whose section that is may wait for the locks that they hold.
+//
 // Invariant: a commit includes all statements whose results the client has received. Hazard: a participant that took part before this
 // statement may hold earlier writes of the transaction. The stale error has aborted its part, and starting it again would silently drop
 // those writes from the commit. Participants that the statement itself brought in hold nothing else, so they can start again. The real server
 // repeats no statement of a transaction at all (SERVER-39704). Rejected:
 // repeating the whole transaction. The router does not keep earlier statements, and their results have been returned to the client, which
 // may have acted on them.
-func (t *transaction) mayRetry(op *command.Op, r *Router) bool {
+func (t *transaction) mayRetry(op *command.Op, r *Router, err error) bool {
+	inVain := isStale(err) && mongoerr.From(err).HasLabel(mongoerr.LabelTransientTransaction)
 	t.mu.Lock()
 	var again, keep []*participant
 	for _, p := range t.mu.participants {
 		switch {
 		case p.first == t.statement:
 			again = append(again, p)
-		case p.last == t.statement:
+		case p.last == t.statement, inVain:
 			t.mu.Unlock()
 			return false
 		default:

@@ -25,7 +25,7 @@ func Start(c Config, node Node, sessions Sessions, shard *Shard, state *ShardSta
 	state.Catalog.Limit(c.Params.Int("catalogCacheCollectionMaxEntries"), c.Params.Int("catalogCacheDatabaseMaxEntries"))
 	state.tables = m.newTables(shard)
 	state.Catalog.SetDisk(state.tables)
-	state.splitter = newSplitter(m)
+	state.splitter, state.params = newSplitter(m), c.Params
 	end := func(ctx context.Context, d *sectionDoc) error { return m.sections().leave(ctx, d) }
 	state.onLeftOver.Store(&end)
 	shard.Become(state)

@@ -29,7 +29,8 @@ type ShardState struct {
 	readers   readers
 	listed    atomic.Pointer[listed]
 
-	tables *tables.Tables // on disk; nil before the node takes part
+	tables *tables.Tables  // on disk; nil before the node takes part
+	params *cluster.Params // likewise
 
 	splitter *splitter // nil before the node takes part
 	counts   counts
@@ -369,12 +370,15 @@ func MeetsCritical(err error) bool {
 	return ok
 }
 
-// WaitCritical blocks an operation that met a critical section until the section ends.
-func WaitCritical(ctx context.Context, err error) error {
+// WaitCritical blocks an operation that met a critical section until the section ends. A statement of a transaction does not wait for long: what the section is for may wait for a lock that
+// the transaction holds on another shard. Its error then has the label TransientTransactionError, so that the transaction is given up (metadataRefreshInTransactionMaxWaitBehindCritSecMS).
+func WaitCritical(op *command.Op, err error) error {
 	c, ok := err.(*criticalError)
 	if !ok {
 		return err
 	}
+	ctx, end := c.state.inTransaction(op, "metadataRefreshInTransactionMaxWaitBehindCritSecMS")
+	defer end()
 	var ask <-chan time.Time
 	if !c.section.ddl.IsZero() {
 		t := time.NewTicker(leftOverAfter)
@@ -386,11 +390,22 @@ func WaitCritical(ctx context.Context, err error) error {
 		case <-c.section.ended:
 			return c.stale
 		case <-ctx.Done():
-			return ctx.Err()
+			if op.Err() == nil {
+				return c.stale.WithLabel(mongoerr.LabelTransientTransaction)
+			}
+			return op.Err()
 		case <-ask:
 			c.state.endLeftOver(ctx, c.name, c.section)
 		}
 	}
+}
+
+// inTransaction limits how long a statement of a transaction waits, by a server parameter.
+func (s *ShardState) inTransaction(op *command.Op, limit string) (context.Context, context.CancelFunc) {
+	if !op.InTransaction() || s.params == nil {
+		return op, func() {}
+	}
+	return context.WithTimeout(op, time.Duration(s.params.Int(limit))*time.Millisecond)
 }
 
 func (s *ShardState) checkDatabase(op *command.Op, db string) error {
