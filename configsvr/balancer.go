@@ -390,10 +390,8 @@ func (m *Manager) makeMove(ctx context.Context, mv *move, s balancerSettings) er
 			return fmt.Errorf("%s: %w", mv.ns, err)
 		}
 		return errNotMoved
-	case mongoerr.Interrupted: // migrations of this collection are paused
-		if ctx.Err() == nil {
-			return errNotMoved
-		}
+	case mongoerr.ConflictingOperationInProgress: // migrations of this collection are paused, or not allowed during a DDL; or the chunk has changed
+		return errNotMoved
 	}
 	if err != nil {
 		err = fmt.Errorf("%s: %w", mv.ns, err)

@@ -100,7 +100,7 @@ func (p *pauses) wait(ctx context.Context, ns string, now func() time.Time) erro
 const maxPause = 30 * time.Second
 
 func errPaused(ns string) error {
-	return mongoerr.Newf(mongoerr.Interrupted, "migrations of %s are paused by an update or delete of many documents", ns)
+	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "migrations of %s are paused by an update or delete of many documents", ns)
 }
 
 // awaitUnpaused waits until a migration of a collection may begin, at most until its operation ends or for

@@ -124,6 +124,29 @@ func TestMovesOfChunksAreNoDefinitions(t *testing.T) {
 	c.expect(kinds, `["dropIndexes","modify","insert"]`)
 }
 
+// Changes of a collection's definition are events of the shards that own it. The copy on the primary shard, which owns nothing, is changed with them and has none; and an event has what the client sent, not what names the
+// coordinator's run.
+func TestDefinitionsAreEventsOfOwners(t *testing.T) {
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"create": "c"}`)
+	c.run("admin", `{"moveCollection": "db.c", "toShard": "shard1"}`)
+	s, first := c.watch("c", bson.D{{Key: "showExpandedEvents", Value: true}})
+	c.run("db", `{"collMod": "c", "validationLevel": "moderate"}`)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}]}`)
+	c.run("db", `{"collMod": "c", "index": {"name": "g", "hidden": true}}`)
+	c.run("db", `{"dropIndexes": "c", "index": "g"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	var kinds []string
+	for _, e := range append(first, s.rest(5)...) {
+		kinds = append(kinds, field(e, "operationType").(string))
+		if d := show(field(e, "operationDescription")); strings.Contains(d, "ddlRun") {
+			t.Errorf("an event has %s", d)
+		}
+	}
+	c.expect(kinds, `["modify","createIndexes","modify","dropIndexes","insert"]`)
+}
+
 // A message that creates the copy for a migration, with a list of indexes from before a createIndexes, arrives late. The index stays on a shard that owns chunks, if all of them are empty, too.
 func TestLateCopyDropsNoIndexOfAnOwner(t *testing.T) {
 	c := newTestCluster(t, 2)

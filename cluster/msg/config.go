@@ -169,12 +169,14 @@ const RunArgument = "$ddlRun"
 type RunMessage struct {
 	RunOf
 	Undo bool // the command is part of the undoing of the run
+	Idle bool // the shard owns nothing of the collection: change streams have the events of those that do
 }
 
 func (m *RunMessage) fields(c *codec) {
 	c.reply(RunArgument)
 	m.ids(c)
 	c.flag("undo", false, &m.Undo)
+	c.flag("idle", false, &m.Idle)
 }
 
 // ResetPlacementHistory begins config.placementHistory anew.

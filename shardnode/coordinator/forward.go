@@ -403,7 +403,7 @@ func (f *forward) sendTo(ctx context.Context, r *run, id string) (a msg.ShardAns
 	if a.Shard = s.Host; a.Shard == "" {
 		a.Shard = id
 	}
-	cmd := f.command(f.missingAt(id), append(r.doc.forwarded.fields(), r.sends(false), value.F("$db", value.NewString(f.req.DB)))...)
+	cmd := f.command(f.missingAt(id), append(r.doc.forwarded.fields(), r.sends(msg.RunMessage{Idle: id == f.at.Idle}), value.F("$db", value.NewString(f.req.DB)))...)
 	runAt := cluster.RunWrite
 	if f.kind == createIndexesKind { // it has the client's write concern, whose failure is reported and changes nothing
 		runAt = cluster.Run
@@ -457,7 +457,7 @@ func (r *run) thawing() msg.RunOf { return msg.RunOf{Coordinator: r.m.State.ID, 
 
 // dropIndexAt drops an index of a collection on a shard, unless it is gone.
 func (r *run) dropIndexAt(ctx context.Context, shard, ns string, uuid [16]byte, name string) error {
-	err := r.runAt(ctx, shard, msg.Doc(&msg.DropIndex{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns), Index: name, UUID: uuid}, r.sends(true)))
+	err := r.runAt(ctx, shard, msg.Doc(&msg.DropIndex{DB: catalog.DBOf(ns), Coll: catalog.CollOf(ns), Index: name, UUID: uuid}, r.sends(msg.RunMessage{Undo: true})))
 	switch mongoerr.CodeOf(err) {
 	case mongoerr.IndexNotFound, mongoerr.NamespaceNotFound, mongoerr.CollectionUUIDMismatch, mongoerr.ShardNotFound:
 		return nil

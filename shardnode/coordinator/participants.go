@@ -32,9 +32,10 @@ func (r *run) phase() msg.RunOf {
 	return of
 }
 
-// sends returns the field that identifies the run in a client's command that it sends to a shard, to change something or, with undo, to revert it.
-func (r *run) sends(undo bool) value.Field {
-	return value.F(msg.RunArgument, value.NewDocument(fieldsOf(&msg.RunMessage{RunOf: r.name(), Undo: undo})))
+// sends returns the field that identifies the run in a client's command that it sends to a shard.
+func (r *run) sends(m msg.RunMessage) value.Field {
+	m.RunOf = r.name()
+	return value.F(msg.RunArgument, value.NewDocument(fieldsOf(&m)))
 }
 
 // onShard sends a message to a shard. Shards removed from the cluster are skipped.

@@ -195,7 +195,7 @@ func (s *shard) indexOn(r *run, options []byte, key *cluster.ShardKeyPattern) []
 	if value.Lookup(options, "collation").T == value.Document {
 		spec = append(spec, value.F("collation", value.NewDocument(namespace.SimpleCollation)))
 	}
-	return msg.Doc(&msg.CreateIndexes{DB: catalog.DBOf(s.ns()), Coll: catalog.CollOf(s.ns()), Indexes: [][]byte{value.Doc(spec...)}, Measurements: s.at.Buckets != ""}, r.sends(false))
+	return msg.Doc(&msg.CreateIndexes{DB: catalog.DBOf(s.ns()), Coll: catalog.CollOf(s.ns()), Indexes: [][]byte{value.Doc(spec...)}, Measurements: s.at.Buckets != ""}, r.sends(msg.RunMessage{}))
 }
 
 func (m *Coordinators) empty(c *catalog.Collection) (bool, error) {

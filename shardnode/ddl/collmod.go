@@ -401,7 +401,7 @@ func (m *collMod) oplogEntry(op *command.Op, c *catalog.Collection) (o, o2 []byt
 	f := []value.Field{value.F("collMod", value.NewString(c.Name()))}
 	for _, field := range op.Req.Spec.Fields {
 		switch field.Name {
-		case "dryRun", "collectionUUID":
+		case "dryRun", "collectionUUID", msg.RunArgument:
 		case "index":
 			f = append(f, value.F("index", m.loggedIndex(c)))
 		default:

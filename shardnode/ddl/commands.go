@@ -113,6 +113,7 @@ func (w *operation) lockFor(ns string) (unlock func(), err error) {
 		if err = msg.Parse(sent.Doc(), of); err == nil {
 			err = w.ddl.node.RunGoesOn(w.Op, ns, of)
 		}
+		w.FromMigrate = w.FromMigrate || of.Idle
 	}
 	if err == nil {
 		err = w.checkUUID(ns)

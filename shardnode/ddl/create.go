@@ -250,6 +250,11 @@ func (c *newNamespace) parseTimeseries(op *command.Op) (err error) {
 	if c.ts, err = namespace.ParseTimeseries(v.Doc()); err != nil {
 		return err
 	}
+	if !namespace.IsBuckets(c.ns) {
+		if err := namespace.CheckNew(timeseries.BucketsOf(c.ns)); err != nil {
+			return err
+		}
+	}
 	for _, name := range []string{"capped", "idIndex", "validator", "validationLevel", "validationAction", "viewOn", "pipeline"} {
 		if a := op.Arg(name); !a.IsMissing() && (name != "capped" || a.Truthy()) && !(namespace.IsBuckets(c.ns) && name == "validator") {
 			return command.BadOption("timeseries is not allowed with '%s'", name)
