@@ -38,7 +38,6 @@ func TestCreateRefuses(t *testing.T) {
 		{`{"create": "plain", "capped": true, "size": 4096}`, mongoerr.NamespaceExists},
 		{`{"create": "a", "capped": true}`, mongoerr.InvalidOptions},
 		{`{"create": "` + strings.Repeat("s", 239) + `", "timeseries": {"timeField": "t"}}`, mongoerr.InvalidNamespace}, // of the buckets
-		{`{"create": "` + strings.Repeat("s", 238) + `", "timeseries": {"timeField": "t"}}`, 0},
 		{`{"create": "a", "size": 4096}`, mongoerr.InvalidOptions},
 		{`{"create": "a", "capped": true, "size": 0}`, mongoerr.BadValue},
 		{`{"create": "a", "capped": "yes", "size": 1}`, mongoerr.TypeMismatch},
