@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // A transaction has written on one shard; DDL has entered its critical section on the other one and waits for the transaction on the first. The transaction's next statement
@@ -23,7 +25,7 @@ func TestTransactionDoesNotWaitForADDLThatWaitsForIt(t *testing.T) {
 			c.until("the DDL has its section on the shard that the transaction has not used", func() bool {
 				return c.admin(c.shards["shard1"], bson.D{{Key: "count", Value: "collection_critical_sections"}, {Key: "$db", Value: "config"}})["n"] != int32(0)
 			})
-			if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 10000}`, false); code == 50 || code == 0 {
+			if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": 2}], "maxTimeMS": 10000}`, false); mongoerr.Code(code) == mongoerr.MaxTimeMSExpired || code == 0 {
 				t.Error("the statement waited for the section until its own time limit: ", m)
 			}
 			w.do("admin", `{"abortTransaction": 1}`, false)

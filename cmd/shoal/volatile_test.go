@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -39,14 +40,14 @@ func startVolatile(c *config, h *host) (*roles, error) {
 		<-ch
 		disk.off.Lock() // for ever: nothing is synced any more, so nothing more is acknowledged
 		left := disk.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rand.IntN(101), RNG: rand.New(rand.NewPCG(rand.Uint64(), 0))})
-		code := 0
-		if err := os.RemoveAll(kept); err != nil {
-			code = 1
+		_, err := vfs.Clone(left, vfs.Default, dir, kept+".next")
+		if err == nil {
+			err = errors.Join(os.RemoveAll(kept), os.Rename(kept+".next", kept))
 		}
-		if ok, err := vfs.Clone(left, vfs.Default, dir, kept); err != nil || !ok {
-			code = 1
+		if err != nil {
+			panic(err)
 		}
-		os.Exit(code)
+		os.Exit(exitAbrupt)
 	}()
 	h.store = func(o *storage.Options) { o.Dir, o.FS, o.MinFreeDisk = dir, disk, 1 }
 	return start(c, h)

@@ -377,7 +377,7 @@ func WaitCritical(op *command.Op, err error) error {
 	if !ok {
 		return err
 	}
-	ctx, end := c.state.inTransaction(op, "metadataRefreshInTransactionMaxWaitBehindCritSecMS")
+	ctx, end := c.state.criticalWait(op)
 	defer end()
 	var ask <-chan time.Time
 	if !c.section.ddl.IsZero() {
@@ -400,12 +400,12 @@ func WaitCritical(op *command.Op, err error) error {
 	}
 }
 
-// inTransaction limits how long a statement of a transaction waits, by a server parameter.
-func (s *ShardState) inTransaction(op *command.Op, limit string) (context.Context, context.CancelFunc) {
+// criticalWait limits how long an operation waits behind a critical section.
+func (s *ShardState) criticalWait(op *command.Op) (context.Context, context.CancelFunc) {
 	if !op.InTransaction() || s.params == nil {
 		return op, func() {}
 	}
-	return context.WithTimeout(op, time.Duration(s.params.Int(limit))*time.Millisecond)
+	return context.WithTimeout(op, time.Duration(s.params.Int("metadataRefreshInTransactionMaxWaitBehindCritSecMS"))*time.Millisecond)
 }
 
 func (s *ShardState) checkDatabase(op *command.Op, db string) error {
