@@ -65,7 +65,19 @@ type StaleInfo struct {
 	Wanted    ChunkVersion
 	HasWanted bool
 	DB        string // StaleDbVersion: the database
+	Blocked   bool   // see Blocked
 }
+
+// Blocked returns the stale error of a statement of a transaction that has waited for a critical section for as long as it may.
+func Blocked(e *mongoerr.Error) *mongoerr.Error {
+	dst, at := value.Begin(nil)
+	for k, v := range value.Elements(e.Details) {
+		dst = value.Append(dst, k, v)
+	}
+	return e.WithDetails(value.End(value.Append(dst, blocked, value.NewBool(true)), at))
+}
+
+const blocked = "blocked"
 
 // ParseStaleInfo reads the extra fields of a stale reply (or write error); ok is false if they are not there.
 func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {
@@ -75,7 +87,7 @@ func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {
 	if db := value.Lookup(doc, "db"); db.T == value.String {
 		info.DB, ok = db.Str(), true
 	}
-	info.Shard = value.Lookup(doc, "shardId").Str()
+	info.Shard, info.Blocked = value.Lookup(doc, "shardId").Str(), value.Lookup(doc, blocked).Truthy()
 	if v, err := ParseChunkVersion(value.Lookup(doc, "vReceived")); err == nil {
 		info.Received = v
 	}

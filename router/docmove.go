@@ -161,8 +161,7 @@ func (r *Router) asTransaction(op *command.Op, shard string, stmt int32, body []
 		child := parent.Child(number)
 		reply, moved, err = r.tryTransaction(op, child, stmt, body)
 		r.txns.drop(child)
-		transient := err != nil && (mongoerr.CodeOf(err).IsTransientTransaction(true) || mongoerr.From(err).HasLabel(mongoerr.LabelTransientTransaction))
-		if transient && try < maxMoveTries && cluster.Backoff(op, try) == nil {
+		if err != nil && mongoerr.CodeOf(err).IsTransientTransaction(true) && try < maxMoveTries && cluster.Backoff(op, try) == nil {
 			continue
 		}
 		if err == nil && value.Lookup(reply, "writeErrors").IsMissing() {

@@ -73,7 +73,7 @@ func TestMultiWritesPauseMigrationsUnderWay(t *testing.T) {
 			written := c.blockedWrite(other, "d", `{"update": "c", "updates": [{"q": {}, "u": {"$inc": {"x": 1}}, "multi": true}]}`)
 			c.point("shard1", "moveChunkHangAtStep3", false)
 			wg.Wait()
-			if code := moved["code"]; pause && code != int32(mongoerr.Interrupted) || !pause && code != nil {
+			if code := moved["code"]; pause && code != int32(mongoerr.ConflictingOperationInProgress) || !pause && code != nil {
 				t.Errorf("the migration: %v", moved)
 			}
 			c.expect(written()["n"], `300`)

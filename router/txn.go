@@ -383,14 +383,14 @@ func (t *transaction) fail() {
 // repeating the whole transaction. The router does not keep earlier statements, and their results have been returned to the client, which
 // may have acted on them.
 func (t *transaction) mayRetry(op *command.Op, r *Router, err error) bool {
-	inVain := isStale(err) && mongoerr.From(err).HasLabel(mongoerr.LabelTransientTransaction)
+	stale, _ := cluster.ParseStaleInfo(mongoerr.From(err).Details)
 	t.mu.Lock()
 	var again, keep []*participant
 	for _, p := range t.mu.participants {
 		switch {
 		case p.first == t.statement:
 			again = append(again, p)
-		case p.last == t.statement, inVain:
+		case p.last == t.statement, stale.Blocked:
 			t.mu.Unlock()
 			return false
 		default:

@@ -5,6 +5,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -34,4 +35,57 @@ func TestTransactionDoesNotWaitForADDLThatWaitsForIt(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A transaction that has written on one shard goes on with a statement that its router sends to the wrong shard, since a chunk moved before the transaction began. Nothing of the transaction is lost by sending
+// the statement again.
+func TestTransactionsAreRoutedAgain(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.shardedTxnColl()
+	c.expect(c.all("d", `{"find": "c", "sort": {"_id": 1}}`), both)
+	if m := <-c.later("admin", `{"moveChunk": "d.c", "find": {"_id": 1}, "to": "shard2"}`); m["ok"] != 1.0 {
+		t.Fatal(m)
+	}
+	w := c.txnClient(1)
+	if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": -2}]}`, true); code != 0 {
+		t.Fatal(m)
+	}
+	if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": 2}]}`, false); code != 0 {
+		t.Errorf("the statement is not sent to the shard that has the chunk: %v", show(m))
+	}
+	if m, code := w.do("admin", `{"commitTransaction": 1}`, false); code != 0 {
+		t.Errorf("%v", show(m))
+	}
+}
+
+// A section of a migration that is much shorter than the limit, and a transaction that has written on a shard that has nothing to do with the migration.
+func TestTransactionsWaitForShortSections(t *testing.T) {
+	c := newTestCluster(t, 3)
+	c.params["shard1"].Store("metadataRefreshInTransactionMaxWaitBehindCritSecMS", value.NewInt32(100_000))
+	c.shardedTxnColl()
+	c.run("admin", `{"split": "d.c", "middle": {"_id": 5}}`)
+	w := c.txnClient(1)
+	if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": -2}]}`, true); code != 0 {
+		t.Fatal(m)
+	}
+	entered := c.point("shard1", "moveChunkHangAtStep5", true)
+	moved := c.later("admin", `{"moveChunk": "d.c", "find": {"_id": 6}, "to": "shard2"}`)
+	entered()
+	wrote := make(chan string, 1)
+	go func() {
+		if m, code := w.do("d", `{"insert": "c", "documents": [{"_id": 2}]}`, false); code != 0 {
+			wrote <- show(m)
+		}
+		close(wrote)
+	}()
+	c.until("the statement waits", func() bool {
+		ops := c.admin(c.shards["shard1"], bson.D{{Key: "currentOp", Value: 1}, {Key: "command.insert", Value: "c"}, {Key: "$db", Value: "admin"}})
+		return len(ops["inprog"].(bson.A)) > 0
+	})
+	c.point("shard1", "moveChunkHangAtStep5", false)
+	if m := <-wrote; m != "" {
+		t.Errorf("the transaction is given up: %s", m)
+	}
+	w.do("admin", `{"abortTransaction": 1}`, false)
+	<-moved
 }

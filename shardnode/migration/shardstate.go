@@ -371,7 +371,7 @@ func MeetsCritical(err error) bool {
 }
 
 // WaitCritical blocks an operation that met a critical section until the section ends. A statement of a transaction does not wait for long: what the section is for may wait for a lock that
-// the transaction holds on another shard. Its error then has the label TransientTransactionError, so that the transaction is given up (metadataRefreshInTransactionMaxWaitBehindCritSecMS).
+// the transaction holds on another shard. Its error says so, by which the router gives the transaction up (metadataRefreshInTransactionMaxWaitBehindCritSecMS).
 func WaitCritical(op *command.Op, err error) error {
 	c, ok := err.(*criticalError)
 	if !ok {
@@ -391,7 +391,7 @@ func WaitCritical(op *command.Op, err error) error {
 			return c.stale
 		case <-ctx.Done():
 			if op.Err() == nil {
-				return c.stale.WithLabel(mongoerr.LabelTransientTransaction)
+				return cluster.Blocked(c.stale)
 			}
 			return op.Err()
 		case <-ask:
