@@ -316,7 +316,7 @@ func (r *settingRun) sendParameter(ctx context.Context) error {
 }
 
 // onShards sends all shards a command that may be repeated. A shard that is added meanwhile takes over what the config server has; one that has been removed is not waited for.
-// While a setting is taken back, the shard that has refused it may refuse that, too (admits).
+// While a setting is taken back, a shard may refuse that, too (admits).
 func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 	if err := r.m.registry.Reload(ctx); err != nil {
 		return err
@@ -333,7 +333,7 @@ func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 		}
 		sent.Go(func() {
 			_, err := cluster.RunWrite(ctx, s.Peer, cmd)
-			if err = r.back.admits(ctx, s.Peer, err); err != nil {
+			if err = r.back.admits(err); err != nil {
 				errs[i] = mongoerr.From(err).Prefix("shard " + s.ID + ": ")
 			}
 		})

@@ -130,41 +130,11 @@ func (r *settingRun) stepsBack(ctx context.Context) []step {
 	return []step{{"restoreOnConfigServer", func() error { return r.onConfigServer(ctx, r.back.cmd) }}, {"restoreOnShards", send}}
 }
 
-// admits returns an error of a shard that was sent the setting, unless the setting is being taken back and the shard has the former one: it is the shard that has refused the other. A shard that has
-// not is asked again.
-func (b *takenBack) admits(ctx context.Context, p cluster.Peer, err error) error {
-	if err == nil || b.why == nil || cluster.Transient(err) {
-		return err
-	}
-	same, aerr := b.isAt(ctx, p)
-	if same {
+// admits returns an error of a shard that was sent the setting. A shard may refuse the former one for good, too: RunSettings, which compares it with the config server, goes on asking it, and other operations of the kind
+// are not held up.
+func (b *takenBack) admits(err error) error {
+	if b.why != nil && !cluster.Transient(err) {
 		return nil
 	}
-	if aerr == nil {
-		aerr = err
-	}
-	return mongoerr.New(mongoerr.HostUnreachable, aerr.Error())
-}
-
-// isAt reports whether a node has the former setting. It has no parameter that it does not know.
-func (b *takenBack) isAt(ctx context.Context, p cluster.Peer) (bool, error) {
-	var param msg.SetOneParameter
-	if msg.Parse(b.cmd, &param) == nil {
-		name := nameIn(param.Param)
-		has, err := parameterAt(ctx, p, name)
-		if mongoerr.CodeOf(err) == mongoerr.NoSuchKey {
-			return true, nil
-		}
-		return err == nil && bytes.Equal(has, value.LookupDoc(param.Param, name)), err
-	}
-	if msg.Parse(b.cmd, new(msg.ShardSetUserWriteBlock)) == nil {
-		blocked, err := blockedAt(ctx, p)
-		return err == nil && !blocked, err
-	}
-	var version msg.SetFeatureVersion
-	if err := msg.Parse(b.cmd, &version); err != nil {
-		return false, err
-	}
-	has, err := featureVersionAt(ctx, p)
-	return has == version.Version, err
+	return err
 }

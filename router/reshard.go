@@ -6,6 +6,7 @@ import (
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -18,23 +19,90 @@ func (r *Router) reshardSpecs() []command.Spec {
 			o("shardDistribution", command.TArray), o("demoMode", command.TSafeBool)),
 		admin("moveCollection", str, r.moveCollection, req("toShard", str)),
 		admin("unshardCollection", str, r.unshardCollection, o("toShard", str)),
-		admin("abortReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns} })),
-		admin("abortMoveCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns, Provenance: msg.MoveCollection} })),
-		admin("abortUnshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.AbortReshard{NS: ns, Provenance: msg.UnshardCollection} })),
-		admin("commitReshardCollection", str, r.endsReshard(func(ns string) msg.Message { return &msg.CommitReshard{NS: ns} })),
-		admin("cleanupReshardCollection", any, r.endsReshard(func(ns string) msg.Message { return &msg.CleanupReshard{NS: ns} })),
+		admin("abortReshardCollection", str, r.endsReshard(false, aborts(""))),
+		admin("abortMoveCollection", str, r.endsReshard(false, aborts(msg.MoveCollection))),
+		admin("abortUnshardCollection", str, r.endsReshard(false, aborts(msg.UnshardCollection))),
+		admin("commitReshardCollection", str, r.endsReshard(true, func(ns string, _ *[16]byte) msg.Message { return &msg.CommitReshard{NS: ns} })),
+		admin("cleanupReshardCollection", any, r.cleanupReshard),
 	}
 }
 
-// endsReshard returns a handler that makes the config server abort, commit or clean up the resharding of a collection.
-func (r *Router) endsReshard(m func(ns string) msg.Message) command.Handler {
+// aborts makes the request that aborts an operation of a kind, of any without one.
+func aborts(kind string) func(ns string, id *[16]byte) msg.Message {
+	return func(ns string, id *[16]byte) msg.Message { return &msg.AbortReshard{NS: ns, ID: id, Provenance: kind} }
+}
+
+// cleanupReshard removes what is left of a resharding that the config server does not know.
+func (r *Router) cleanupReshard(op *command.Op, dst []byte) ([]byte, error) {
+	ns, err := fullNS(op)
+	if err != nil {
+		return dst, err
+	}
+	return r.configCommand(op, &msg.CleanupReshard{NS: ns}, dst)
+}
+
+// endsReshard returns a handler that has the config server commit or abort the resharding of a collection. A primary that steps down meanwhile takes the wish with it, so the next one is asked again. If that one finds
+// no operation, the first may have ended it: the collection's UUID tells how.
+func (r *Router) endsReshard(commit bool, m func(ns string, id *[16]byte) msg.Message) command.Handler {
 	return func(op *command.Op, dst []byte) ([]byte, error) {
 		ns, err := fullNS(op)
 		if err != nil {
 			return dst, err
 		}
-		return r.configCommand(op, m(ns), dst)
+		id, err := r.reshardingOf(op, ns)
+		if err != nil {
+			return dst, err
+		}
+		for try := 0; ; try++ {
+			out, err := r.configCommand(op, m(ns, id), dst)
+			switch {
+			case err == nil || id == nil:
+				return out, err
+			case cluster.Retryable(err) && cluster.Backoff(op, try) == nil:
+				continue
+			case try > 0 && mongoerr.CodeOf(err) == mongoerr.NoSuchReshardCollection:
+				committed, ferr := r.reshardedBy(op, ns, id)
+				switch {
+				case ferr != nil:
+					return dst, ferr
+				case committed == commit:
+					return dst, nil
+				case committed:
+					return dst, mongoerr.Newf(mongoerr.ReshardCollectionCommitted, "Can't abort resharding operation after the decision to commit %s", ns)
+				}
+			}
+			return dst, err
+		}
 	}
+}
+
+// reshardingOf returns the id of the resharding of a collection, or of a time series' buckets; nil if there is none.
+func (r *Router) reshardingOf(op *command.Op, ns string) (*[16]byte, error) {
+	docs, err := r.ofCollection(op, "config.reshardingOperations", "ns", ns)
+	if err != nil || len(docs) == 0 {
+		return nil, err
+	}
+	id, ok := catalog.UUIDFrom(value.Lookup(docs[0], "_id"))
+	if !ok {
+		return nil, nil
+	}
+	return (*[16]byte)(&id), nil
+}
+
+// reshardedBy reports whether a resharding has been committed: its id is the new UUID of the collection.
+func (r *Router) reshardedBy(op *command.Op, ns string, id *[16]byte) (bool, error) {
+	docs, err := r.ofCollection(op, "config.collections", "_id", ns)
+	if err != nil || len(docs) == 0 {
+		return false, err
+	}
+	has, ok := catalog.UUIDFrom(value.Lookup(docs[0], "uuid"))
+	return ok && has == *id, nil
+}
+
+// ofCollection returns the documents of the config server about a collection, or a time series' buckets.
+func (r *Router) ofCollection(op *command.Op, from, field, ns string) ([][]byte, error) {
+	in := value.NewArray(value.ArrayOf(value.NewString(ns), value.NewString(timeseries.BucketsOf(ns))))
+	return cluster.Find{NS: from, Filter: value.Doc(value.F(field, value.NewDocument(value.Doc(value.F("$in", in)))))}.All(op, r.config)
 }
 
 // reshardCollection gives a sharded collection another key.

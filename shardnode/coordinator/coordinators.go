@@ -236,6 +236,9 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			return append(dst, done...), err
 		}
+		if err := m.aborted(cmd); err != nil {
+			return dst, err
+		}
 	}
 	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
@@ -256,8 +259,11 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			continue
 		}
 		m.shareEnded(o, other.doc.op)
-		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) {
-			continue // the obstacle may be gone; an index build that was aborted on purpose must not begin again
+		m.mu.Lock()
+		other.joined = append(other.joined, asked.id)
+		m.mu.Unlock()
+		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) && !deliberate(err) {
+			continue // the obstacle may be gone; what was aborted on purpose must not begin again
 		}
 		return dst, err
 	}
@@ -288,7 +294,11 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	}
 	r.locks = h
 	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
-		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+		done, ok, err := m.outcome(asked.id)
+		if err == nil && !ok {
+			err = m.aborted(r.doc.command)
+		}
+		if err != nil || ok {
 			m.unlock(h)
 			return false, append(dst, done...), err
 		}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -19,7 +20,7 @@ import (
 
 // A router that gets no reply from a coordinator sends the request again, with the same id. If the run continues, the request joins it. If
 // it has completed, the reply is in this collection for a while: executed once more, many operations would find nothing to do, and
-// return an error. An operation that is one unit of work on this shard has no run; its unit stores the reply, too.
+// return an error. If somebody had it aborted, the error is there: it must not begin again. An operation that is one unit of work on this shard has no run; its unit stores the reply, too.
 
 // outcomesNS is the namespace of the replies of completed runs.
 const outcomesNS = "config.system.sharding_ddl_outcomes"
@@ -43,11 +44,14 @@ func parseRequestID(body []byte) (r requestID) {
 	return r
 }
 
-// outcome returns the fields of the reply to a request whose run has completed.
+// outcome returns the fields of the reply to a request whose run has completed, or the error of one that was aborted.
 func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err error) {
 	doc, err := m.Docs.Get(outcomesNS, id.Value())
 	if err != nil || doc == nil {
 		return nil, false, err
+	}
+	if err := abortedBy(doc); err != nil {
+		return nil, true, err
 	}
 	for it := value.Walk(value.LookupDoc(doc, "reply")); ; {
 		raw, _, _, more := it.NextRaw()
@@ -58,7 +62,38 @@ func (m *Coordinators) outcome(id catalog.UUID) (reply []byte, ok bool, err erro
 	}
 }
 
-// remove removes the state document of a run that has ended; if the run has completed, it stores the reply and removes old ones. The same unit ends the sections
+// abortedBy returns the error of a request whose run was aborted; nil for other outcomes.
+func abortedBy(outcome []byte) error {
+	if code := value.SafeInt64(value.Lookup(outcome, "code")); code != 0 {
+		return mongoerr.New(mongoerr.Code(code), value.Lookup(outcome, "errmsg").Str())
+	}
+	return nil
+}
+
+// aborted returns the error of a run of the same command that was aborted a short time ago. A request that is sent again may have joined it on an earlier primary, which kept that to itself.
+func (m *Coordinators) aborted(command []byte) error {
+	s := m.Engine.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(outcomesNS)
+	if c == nil {
+		return nil
+	}
+	cur := s.Scan(c, storage.ScanOptions{Reverse: true})
+	defer cur.Close()
+	for cur.Next() {
+		if bytes.Equal(value.LookupDoc(cur.Doc(), "command"), command) {
+			return abortedBy(cur.Doc())
+		}
+	}
+	return cur.Err()
+}
+
+// deliberate reports whether a run failed since somebody wanted it to: it does not begin again for the requests that have joined it, or that are sent again.
+func deliberate(failed error) bool {
+	return mongoerr.CodeOf(failed) == mongoerr.ReshardCollectionAborted
+}
+
+// remove removes the state document of a run that has ended; if the run has completed, or was aborted, it stores the reply and removes old ones. The same unit ends the sections
 // that the last phase has left on this shard: lastOnEach explains why that need not be durable, nor need it be behind a harmless phase.
 func (r *run) remove(ctx context.Context) error {
 	concern := replication.Durable
@@ -70,7 +105,8 @@ func (r *run) remove(ctx context.Context) error {
 		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.releases); err != nil {
 			return err
 		}
-		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || r.doc.failed != nil || r.doc.request.IsZero() {
+		requests := r.requests()
+		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || len(requests) == 0 {
 			return err
 		}
 		c, err := statedoc.CollectionFor(s, u, outcomesNS)
@@ -80,8 +116,33 @@ func (r *run) remove(ctx context.Context) error {
 		if err := forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept)); err != nil {
 			return err
 		}
-		return statedoc.PutIn(s, u, c, outcomeDoc(r.doc.request, r.doc.op.reply(nil)))
+		for _, id := range requests {
+			outcome := outcomeDoc(id, r.doc.op.reply(nil))
+			if f := r.doc.failed; f != nil {
+				outcome = value.Doc(value.F("_id", id.Value()), value.F("at", value.NewTime(time.Now())), value.F("code", value.NewInt32(int32(f.Code))), value.F("errmsg", value.NewString(f.Message)),
+					value.F("command", value.NewDocument(r.doc.command)))
+			}
+			if err := statedoc.PutIn(s, u, c, outcome); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// requests returns the ids of the requests whose outcome is stored.
+func (r *run) requests() (ids []catalog.UUID) {
+	if r.doc.failed != nil && !deliberate(r.doc.failed) {
+		return nil
+	}
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	for _, id := range append([]catalog.UUID{r.doc.request}, r.joined...) {
+		if !id.IsZero() && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // outcomeDoc returns the stored form of the reply to a request.

@@ -29,7 +29,8 @@ type run struct {
 
 	blocking
 
-	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following four
+	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following five
+	joined    []catalog.UUID          // the ids of those that have joined it
 	stop      context.CancelCauseFunc // ends the current step, if it can be aborted
 	aborted   error                   // the reason why it has to end
 	discarded bool                    // another operation removes what it makes

@@ -135,7 +135,7 @@ func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64)
 // changedSince reports whether documents of a collection have been written since its copy was filled, under another lock of the name. The critical section excludes routers, and not a client that is connected to this
 // shard and sends no version.
 //
-// The oplog is read backwards to the last entry about the copy, but no further than copying anew would take.
+// The oplog is read backwards to the last entry about the copy, but not much further than copying anew would take.
 func (w *operation) changedSince(req *msg.ConvertToCappedParticipant, copied catalog.UUID) (bool, error) {
 	s := w.Snapshot()
 	defer s.Release()
@@ -145,7 +145,7 @@ func (w *operation) changedSince(req *msg.ConvertToCappedParticipant, copied cat
 	}
 	cur := s.Scan(oplog, storage.ScanOptions{Reverse: true})
 	defer cur.Close()
-	for left := c.Counters.Records.Load() + copyBatch; left > 0 && cur.Next(); left-- {
+	for left := c.Counters.Records.Load() + 100*copyBatch; left > 0 && cur.Next(); left-- {
 		switch {
 		case concerns(cur.Doc(), c.UUID):
 			return true, nil

@@ -53,7 +53,7 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 // before, their results are returned, and the others are refused (refuseUnknown).
 func (w *Command) checkBlocked(ns string) error {
 	w.blocked = w.writer.node.CheckBlocked(w.Op, ns)
-	if w.session != nil && (w.session.HasExecuted() || w.pending != nil) {
+	if w.session != nil && (w.session.HasExecuted() || w.session.Incomplete() || w.pending != nil) {
 		return nil
 	}
 	return w.blocked
@@ -62,13 +62,10 @@ func (w *Command) checkBlocked(ns string) error {
 // refuseUnknown returns an error if a statement that the session's history does not contain may have been executed, or users are blocked. It is
 // called before the statement reads documents, which the first execution may have changed.
 func (w *Command) refuseUnknown() error {
-	if w.blocked != nil {
-		return w.blocked
+	if w.session != nil && w.session.Incomplete() {
+		return w.session.IncompleteError(w.session.Number)
 	}
-	if w.session == nil || !w.session.Incomplete() {
-		return nil
-	}
-	return w.session.IncompleteError(w.session.Number)
+	return w.blocked
 }
 
 // prepareNew returns a document as it will be inserted.
