@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/auth"
 	"github.com/shoaldb/shoal/auth/oidc"
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -389,7 +390,7 @@ func memberElements(body []byte) bool {
 		}
 		switch string(k) {
 		case "fromRouter", "fromMongos", "needsMerge", "exchange", "runtimeConstants", "isMapReduceCommand", "fromConfigServer", "stayTemp",
-			"includeQueryStatsMetrics", "$audit", "mayBypassWriteBlocking", "startOrContinueTransaction", "coordinator", "$replData",
+			"includeQueryStatsMetrics", "$audit", msg.BypassesWriteBlock, "startOrContinueTransaction", "coordinator", "$replData",
 			"$oplogQueryData", "shardVersion", "databaseVersion", "$ddlRun":
 			if v.T == value.Document || v.Truthy() {
 				return true

@@ -2,11 +2,10 @@ package command
 
 import (
 	"github.com/shoaldb/shoal/auth"
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 )
-
-// mayBypass is the argument by which a member tells others that the client that it serves bypasses write blocks. Of others than members it is refused (memberElements).
-const mayBypass = "mayBypassWriteBlocking"
 
 var bypassing = auth.Actions("bypassWriteBlockingMode")
 
@@ -19,12 +18,17 @@ func (op *Op) BypassesWriteBlock() bool {
 	}
 	id := from.Client.login.Load()
 	switch {
-	case from.Client.InProcess: // what a run of this process sends
-		return value.Lookup(from.Req.Body, mayBypass).Truthy()
+	case from.Client.InProcess: // sent by this process under a context that is no operation's
+		if from.parent != nil {
+			if bypasses, serves := from.parent.Value(cluster.BypassesWriteBlock).(bool); serves {
+				return bypasses
+			}
+		}
+		return value.Lookup(from.Req.Body, msg.BypassesWriteBlock).Truthy()
 	case id == nil || !from.Service.enforces():
 		return false
 	case id.System && from.Client.Internal:
-		return value.Lookup(from.Req.Body, mayBypass).Truthy()
+		return value.Lookup(from.Req.Body, msg.BypassesWriteBlock).Truthy()
 	}
 	return id.Grants.AllowCluster(bypassing)
 }

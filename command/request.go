@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -503,7 +504,7 @@ func (r *Request) generic(key []byte, v value.Value) (known bool, err error) {
 	case "$configTime", "$topologyTime":
 		r.keepTime(string(key), v)
 	case "$client", "$audit", "clientOperationKey",
-		"mayBypassWriteBlocking", "coordinator", "txnRetryCounter", "startOrContinueTransaction",
+		msg.BypassesWriteBlock, "coordinator", "txnRetryCounter", "startOrContinueTransaction",
 		"$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext":
 	default:
 		return false, nil

@@ -2,7 +2,6 @@ package router
 
 import (
 	"context"
-	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -20,46 +19,49 @@ func (r *Router) namesActual(run command.Handler) command.Handler {
 		from := len(dst)
 		dst, err := run(op, dst)
 		switch {
+		case op.Client.InProcess: // a part of a client's command, in whose reply all errors are completed together
 		case mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch:
 			e := mongoerr.From(err)
-			err = e.WithDetails(r.withActual(op, e.Details))
+			names := actualNames{r: r, ctx: op}
+			err = e.WithDetails(names.complete(e.Details))
 		case err == nil && op.Req.Spec.Kind == command.Write && len(dst)-from > len(okTail):
-			dst = r.nameInErrors(op, dst, from)
+			dst = r.nameInErrors(op, dst, from, inWriteErrors)
 		}
 		return dst, err
 	}
 }
 
-// nameInErrors completes the errors of single statements in a reply, whose elements begin at from: those of a batch, or the results of a bulkWrite.
-func (r *Router) nameInErrors(op *command.Op, dst []byte, from int) []byte {
-	reply := dst[from-4:]
-	list := value.Lookup(reply, "writeErrors")
-	if list.IsMissing() {
-		list = value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch")
+// Where replies have the errors of single statements.
+var (
+	inWriteErrors = []string{"writeErrors"}
+	inFirstBatch  = []string{"cursor", "firstBatch"}
+	inNextBatch   = []string{"cursor", "nextBatch"}
+)
+
+// nameInErrors completes the errors of single statements in a reply, whose elements begin at from; path leads to the list that has them. A reply with nothing to complete is returned as it is.
+func (r *Router) nameInErrors(op *command.Op, dst []byte, from int, path []string) []byte {
+	list := value.Lookup(dst[from-4:], path[0])
+	for _, name := range path[1:] {
+		list = value.Lookup(list.Doc(), name)
 	}
-	if !slices.ContainsFunc(value.Values(list.Doc()), func(e value.Value) bool { return namesNone(e.Doc()) }) {
+	if !someNameNone(list.Doc()) {
 		return dst
 	}
-	return append(dst[:from:from], r.named(op, reply)...)
+	names := actualNames{r: r, ctx: op}
+	return append(dst[:from], names.elements(dst[from-4:], path)...)
 }
 
-// named returns the elements of a reply, or of its cursor, with completed errors.
-func (r *Router) named(op *command.Op, doc []byte) (out []byte) {
-	for k, v := range value.Elements(doc) {
-		switch k {
-		case "writeErrors", "firstBatch":
-			list := value.Values(v.Doc())
-			for i, e := range list {
-				list[i] = value.NewDocument(r.withActual(op, e.Doc()))
-			}
-			v = value.NewArray(value.ArrayOf(list...))
-		case "cursor":
-			d, mark := value.Begin(nil)
-			v = value.NewDocument(value.End(append(d, r.named(op, v.Doc())...), mark))
+// someNameNone reports whether a list has a document that names no collection.
+func someNameNone(list []byte) bool {
+	for it := value.Walk(list); ; {
+		_, v, ok := it.Next()
+		if !ok {
+			return false
 		}
-		out = value.Append(out, k, v)
+		if v.T == value.Document && namesNone(v.Doc()) {
+			return true
+		}
 	}
-	return out
 }
 
 // actualField is the field of the error with the collection's name.
@@ -70,13 +72,45 @@ func namesNone(doc []byte) bool {
 	return value.Lookup(doc, actualField).T == value.Null && value.Lookup(doc, "collectionUUID").T == value.Binary
 }
 
-// withActual returns the document of an error, or its details, with the collection's name, if there is one. The error does not fail by what cannot be asked.
-func (r *Router) withActual(ctx context.Context, doc []byte) []byte {
+// actualNames completes the errors of one reply. It looks a collection up once, however many errors there are about it.
+type actualNames struct {
+	r     *Router
+	ctx   context.Context
+	known map[collectionOf]string // "" if there is none, or it could not be looked up
+}
+
+// collectionOf identifies a collection of a database.
+type collectionOf struct{ db, uuid string }
+
+// elements returns the elements of a document with completed errors in the list to which path leads.
+func (n *actualNames) elements(doc []byte, path []string) (out []byte) {
+	for it := value.Walk(doc); ; {
+		raw, k, v, ok := it.NextRaw()
+		switch {
+		case !ok:
+			return out
+		case string(k) != path[0]:
+			out = append(out, raw...)
+		case len(path) > 1:
+			d, mark := value.Begin(nil)
+			out = value.Append(out, path[0], value.NewDocument(value.End(append(d, n.elements(v.Doc(), path[1:])...), mark)))
+		default:
+			list := value.Values(v.Doc())
+			for i, e := range list {
+				list[i] = value.NewDocument(n.complete(e.Doc()))
+			}
+			out = value.Append(out, path[0], value.NewArray(value.ArrayOf(list...)))
+		}
+	}
+}
+
+// complete returns the document of an error, or its details, with the collection's name, if there is one. The error does not fail by what cannot be asked.
+func (n *actualNames) complete(doc []byte) []byte {
 	if !namesNone(doc) {
 		return doc
 	}
-	name, err := r.actualCollection(ctx, value.Lookup(doc, "db").Str(), value.Lookup(doc, "collectionUUID"))
-	if err != nil || name == "" {
+	name := n.of(value.Lookup(doc, "db").Str(), value.Lookup(doc, "collectionUUID"))
+	if name == "" {
 		return doc
 	}
 	var f []value.Field
@@ -87,6 +121,24 @@ func (r *Router) withActual(ctx context.Context, doc []byte) []byte {
 		f = append(f, value.F(k, v))
 	}
 	return value.Doc(f...)
+}
+
+// of returns the name of the collection of a database that has a UUID.
+func (n *actualNames) of(db string, uuid value.Value) string {
+	key := collectionOf{db, string(uuid.Bytes())}
+	name, known := n.known[key]
+	if known {
+		return name
+	}
+	name, err := n.r.actualCollection(n.ctx, db, uuid)
+	if err != nil {
+		name = ""
+	}
+	if n.known == nil {
+		n.known = make(map[collectionOf]string)
+	}
+	n.known[key] = name
+	return name
 }
 
 // actualCollection returns the name of the collection of a database that has a UUID; "" for none.

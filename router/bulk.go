@@ -108,6 +108,7 @@ func (b *bulk) run(dst []byte) (_ []byte, err error) {
 		}
 		i += n
 	}
+	b.nameActual()
 	if dst, err = b.replyCursor(dst); err != nil {
 		return dst, err
 	}
@@ -119,13 +120,27 @@ func (b *bulk) run(dst []byte) (_ []byte, err error) {
 	return dst, nil
 }
 
+// nameActual completes the errors among the results, of which a cursor may keep some.
+func (b *bulk) nameActual() {
+	if b.errors == 0 {
+		return
+	}
+	names := actualNames{r: b.r, ctx: b.op}
+	for i, d := range b.results {
+		b.results[i] = names.complete(d)
+	}
+}
+
+// bulkResultsNS is the namespace of cursors over the results of a bulkWrite.
+const bulkResultsNS = "admin.$cmd.bulkWrite"
+
 // replyCursor appends the first batch of results; a cursor of the router keeps the others.
 func (b *bulk) replyCursor(dst []byte) ([]byte, error) {
 	size := b.batchSize
 	if size == int64(len(b.results)) {
 		size++ // a batch that has every result leaves no cursor
 	}
-	return b.r.openMerged(b.op, "admin.$cmd.bulkWrite", &mergeCursor{source: agg.NewSliceSource(b.results)}, size, false, dst)
+	return b.r.openMerged(b.op, bulkResultsNS, &mergeCursor{source: agg.NewSliceSource(b.results)}, size, false, dst)
 }
 
 // hasLabels reports whether an error's labels tell the client to retry its transaction or this command. Labels

@@ -123,7 +123,7 @@ func (r *Router) checkDatabase(op *command.Op, m msg.CheckConsistency) (found []
 // checkFixed checks the sharded collections of a database that no shard is primary of, such as that of sessions. The config server creates and drops them under locks of its own: what was found
 // does not count if the collection is another one, or has gone, in the meantime. (Its entry is written after its copies.)
 func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) ([][]byte, error) {
-	before, err := r.configDocs(op, "collections")
+	before, err := consistency.Entries(op, r.config, &m)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (r *Router) checkFixed(op *command.Op, m msg.CheckConsistency) ([][]byte, e
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	after, err := r.configDocs(op, "collections")
+	after, err := consistency.Entries(op, r.config, &m)
 	if err != nil {
 		return nil, err
 	}

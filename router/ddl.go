@@ -472,9 +472,7 @@ func (r *Router) askConfig(ctx context.Context, body []byte) ([]byte, error) {
 	base := context.Background()
 	if op := command.FromContext(ctx); op != nil {
 		base = context.WithValue(base, cluster.SentBy, cmp.Or(op.Service.Host, op.Client.Remote))
-		if op.BypassesWriteBlock() {
-			body = value.WithField(body, "mayBypassWriteBlocking", value.NewBool(true))
-		}
+		base = context.WithValue(base, cluster.BypassesWriteBlock, op.BypassesWriteBlock())
 	}
 	own, cancel := context.WithCancelCause(base)
 	done := make(chan answer, 1)

@@ -3,10 +3,12 @@ package router_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -120,6 +122,95 @@ func TestReadsAndWritesNameTheCollectionThatHasTheUUID(t *testing.T) {
 					t.Errorf("%s: %s is the collection, and the reply %v", cmd, has, m)
 				}
 			}
+		}
+	}
+}
+
+// mismatchedCluster has the collections plain and other, which are on shard0, moved, which is on shard1, and spread, which is on both.
+func mismatchedCluster(t *testing.T, watch func(shard string, m *wire.Message) error) (c *testCluster, uuid func(coll string) string) {
+	t.Helper()
+	c = newWatchedCluster(t, 2, watch)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, coll := range []string{"plain", "other", "moved"} {
+		c.run("db", fmt.Sprintf(`{"insert": %q, "documents": [{"_id": 1}]}`, coll))
+	}
+	c.run("admin", `{"moveCollection": "db.moved", "toShard": "shard1"}`)
+	c.run("admin", `{"shardCollection": "db.spread", "key": {"_id": 1}}`)
+	c.run("admin", `{"split": "db.spread", "middle": {"_id": 0}}`)
+	c.run("admin", `{"moveChunk": "db.spread", "find": {"_id": 0}, "to": "shard1"}`)
+	return c, func(coll string) string {
+		list := c.all("db", fmt.Sprintf(`{"listCollections": 1, "filter": {"name": %q}}`, coll))
+		return show(get(get(list[0], "info"), "uuid"))
+	}
+}
+
+// The errors of a bulkWrite beyond its first batch name the collection, too, whether one shard has run it, the router has divided it, or the router has gone on where a shard stopped. They used to name none.
+func TestLaterBatchesNameTheCollectionThatHasTheUUID(t *testing.T) {
+	t.Parallel()
+	c, uuid := mismatchedCluster(t, nil)
+	stale := c.through()
+	stale.run("db", `{"find": "moved"}`)
+	stale.run("db", `{"find": "other"}`)
+	for _, x := range []struct {
+		form   string
+		router *testCluster
+		with   string // a namespace beside moved
+	}{{"one shard", c, "db.moved"}, {"divided", c, "db.spread"}, {"taken over", stale, "db.other"}} {
+		if x.router == stale {
+			c.run("admin", `{"moveCollection": "db.other", "toShard": "shard1"}`)
+			stale.run("admin", `{"moveCollection": "db.moved", "toShard": "shard0"}`)
+		}
+		r := x.router.run("admin", `{"bulkWrite": 1, "ordered": false, "cursor": {"batchSize": 1}, "nsInfo": [{"ns": "db.moved", "collectionUUID": `+uuid("plain")+`}, {"ns": "`+x.with+`"}], "ops": [
+			{"insert": 0, "document": {"_id": 5}}, {"insert": 0, "document": {"_id": 6}}, {"update": 0, "filter": {"_id": 7}, "updateMods": {"$set": {"x": 1}}}, {"delete": 1, "filter": {"_id": 8}}, {"delete": 0, "filter": {"_id": 8}}]}`)
+		c.expect(r["nErrors"], "4")
+		results := fieldAt(r, "cursor.firstBatch").(bson.A)
+		for id := fieldAt(r, "cursor.id").(int64); id != 0; id = fieldAt(r, "cursor.id").(int64) {
+			r = x.router.run("admin", fmt.Sprintf(`{"getMore": {"$numberLong": "%d"}, "collection": "$cmd.bulkWrite", "batchSize": 2}`, id))
+			results = append(results, fieldAt(r, "cursor.nextBatch").(bson.A)...)
+		}
+		var got []string
+		for _, d := range results {
+			got = append(got, fmt.Sprintf("%v %v", get(d, "idx"), get(d, "actualCollection")))
+		}
+		if s := strings.Join(got, ", "); s != "0 plain, 1 plain, 2 plain, 3 <nil>, 4 plain" {
+			t.Errorf("%s: %s", x.form, s)
+		}
+	}
+}
+
+// However many errors a reply has about a collection, it is looked up once: each of them used to cost a listCollections.
+func TestErrorsAboutOneCollectionLookItUpOnce(t *testing.T) {
+	t.Parallel()
+	var lists atomic.Int64
+	c, uuid := mismatchedCluster(t, func(_ string, m *wire.Message) error {
+		if string(m.CommandName()) == "listCollections" {
+			lists.Add(1)
+		}
+		return nil
+	})
+	const n = 50
+	repeated := func(statement string) string { return strings.TrimSuffix(strings.Repeat(statement+",", n), ",") }
+	inserts, updates := repeated(`{"insert": 0, "document": {"_id": 9}}, {"insert": 1, "document": {"_id": 9}}`), repeated(`{"update": 0, "filter": {"_id": 9}, "updateMods": {"$set": {"x": 1}}}, {"update": 1, "filter": {"_id": 9}, "updateMods": {"$set": {"x": 1}}}`)
+	const none = `{"$binary": {"base64": "AAAAAAAAQACAAAAAAAAAAA==", "subType": "04"}}`
+	plain := uuid("plain")
+	for _, x := range []struct {
+		db, cmd string
+		want    int64 // the number of collections
+	}{
+		{"db", `{"insert": "moved", "ordered": false, "collectionUUID": ` + plain + `, "documents": [` + repeated(`{"_id": 9}`) + `]}`, 1},
+		{"db", `{"insert": "moved", "ordered": false, "collectionUUID": ` + none + `, "documents": [` + repeated(`{"_id": 9}`) + `]}`, 1},
+		{"db", `{"update": "moved", "ordered": false, "collectionUUID": ` + plain + `, "updates": [` + repeated(`{"q": {"_id": 9}, "u": {"$set": {"x": 1}}}`) + `]}`, 1},
+		{"admin", `{"bulkWrite": 1, "ordered": false, "nsInfo": [{"ns": "db.moved", "collectionUUID": ` + plain + `}, {"ns": "db.moved", "collectionUUID": ` + none + `}], "ops": [` + inserts + `]}`, 2},
+		{"admin", `{"bulkWrite": 1, "ordered": false, "nsInfo": [{"ns": "db.spread", "collectionUUID": ` + plain + `}, {"ns": "db.moved", "collectionUUID": ` + none + `}], "ops": [` + updates + `]}`, 2},
+		{"admin", `{"bulkWrite": 1, "ordered": false, "errorsOnly": true, "nsInfo": [{"ns": "db.spread"}, {"ns": "db.moved"}], "ops": [` + updates + `]}`, 0},
+	} {
+		lists.Store(0)
+		m := c.raw(x.db, x.cmd)
+		if got := lists.Load(); got != x.want {
+			t.Errorf("%.150s: %d look-ups, want %d", x.cmd, got, x.want)
+		}
+		if got := strings.Count(show(m), `"code":361`); x.want > 0 && got < 1 || x.db == "admin" && int64(got) != n*x.want {
+			t.Errorf("%.150s: %d errors: %s", x.cmd, got, show(m))
 		}
 	}
 }

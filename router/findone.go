@@ -253,6 +253,9 @@ func (r *Router) bulkWriteOn(op *command.Op, b *bulk, first int, dst []byte) ([]
 	case stopped:
 		return b.run(out[:from])
 	}
+	if n, _ := value.Lookup(out[from-4:], "nErrors").AsInt64(); n > 0 {
+		out = r.nameInErrors(op, out, from, inFirstBatch)
+	}
 	r.adopt(op, at, out, from)
 	return out, nil
 }

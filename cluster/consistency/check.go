@@ -39,13 +39,11 @@ func (c *Check) Run(ctx context.Context) ([][]byte, error) {
 // read reads the entries, and what every shard has.
 func (c *Check) read(ctx context.Context) error {
 	c.entries, c.locals, c.peers, c.deletes = make(map[string][]byte), make(map[string][]Local), make(map[string]cluster.Peer), make(map[string][]value.Value)
-	ids := value.Doc(value.F("$gt", value.NewString(c.Req.DB+".")), value.F("$lt", value.NewString(c.Req.DB+"/")))
 	named := value.Doc()
 	if c.Req.Coll != "" {
-		ids = value.Doc(value.F("$eq", value.NewString(c.Req.DB+"."+c.Req.Coll)))
 		named = value.Doc(value.F("name", value.NewString(c.Req.Coll)))
 	}
-	entries, err := c.config(ctx, "collections", value.Doc(value.F("_id", value.NewDocument(ids))))
+	entries, err := Entries(ctx, c.Registry.Config(), c.Req)
 	if err != nil {
 		return err
 	}
@@ -75,6 +73,15 @@ func (c *Check) read(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Entries reads the entries of the collections that a request is about.
+func Entries(ctx context.Context, config cluster.Peer, req *msg.CheckConsistency) ([][]byte, error) {
+	ids := value.Doc(value.F("$gt", value.NewString(req.DB+".")), value.F("$lt", value.NewString(req.DB+"/")))
+	if req.Coll != "" {
+		ids = value.Doc(value.F("$eq", value.NewString(req.DB+"."+req.Coll)))
+	}
+	return cluster.FindConfig(ctx, config, cluster.Find{NS: "config.collections", Filter: value.Doc(value.F("_id", value.NewDocument(ids)))}.Doc())
 }
 
 // list notes the collections that a shard has.

@@ -103,7 +103,7 @@ func Generic(key []byte) bool {
 	case "$db", "lsid", "txnNumber", "autocommit", "startTransaction", "readConcern", "writeConcern", "maxTimeMS", "maxTimeMSOpOnly",
 		"comment", "help", "$clusterTime", "shardVersion", "databaseVersion", "$readPreference", "$queryOptions",
 		"apiVersion", "apiStrict", "apiDeprecationErrors", "stmtId", "stmtIds", "$configTime", "$topologyTime",
-		"$client", "$audit", "clientOperationKey", "mayBypassWriteBlocking", "coordinator", "txnRetryCounter",
+		"$client", "$audit", "clientOperationKey", BypassesWriteBlock, "coordinator", "txnRetryCounter",
 		"startOrContinueTransaction", "rawData", "$oplogQueryData", "$replData", "allowImplicitCollectionCreation", "versionContext",
 		RequestID:
 		return true
@@ -113,6 +113,9 @@ func Generic(key []byte) bool {
 
 // RequestID is the argument with which a router identifies a DDL to its coordinator, so that it can send the command again: {id, again}.
 const RequestID = "$ddlRequest"
+
+// BypassesWriteBlock is the argument by which a node tells others that the client that it serves may write while users are blocked (setUserWriteBlockMode). Of others than members it is refused.
+const BypassesWriteBlock = "mayBypassWriteBlocking"
 
 // genericReply reports whether any reply may have a field of that name.
 func genericReply(key []byte) bool {

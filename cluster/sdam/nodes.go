@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 )
@@ -55,10 +56,10 @@ func (n *Nodes) Call(ctx context.Context, host string, m *wire.Message, dst []by
 	if err != nil {
 		return dst, false, err
 	}
-	msg := *m
-	msg.OpCode, msg.Flags = wire.OpMsg, m.Flags&^(wire.ExhaustAllowed|wire.ChecksumPresent)
-	msg.Body = n.between(ctx, m.Body)
-	reply, err := cc.RoundTrip(ctx, &msg)
+	request := *m
+	request.OpCode, request.Flags = wire.OpMsg, m.Flags&^(wire.ExhaustAllowed|wire.ChecksumPresent)
+	request.Body = n.between(ctx, m.Body)
+	reply, err := cc.RoundTrip(ctx, &request)
 	n.Pool.Put(cc)
 	if err != nil {
 		return dst, true, err
@@ -82,7 +83,7 @@ func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 		}
 		switch string(k) {
 		case "$clusterTime", "$configTime", "$topologyTime", "$audit":
-		case "mayBypassWriteBlocking":
+		case msg.BypassesWriteBlock:
 			if !serves {
 				dst = append(dst, raw...)
 			}
@@ -94,7 +95,7 @@ func (n *Nodes) between(ctx context.Context, body []byte) []byte {
 		dst = value.Append(dst, "$audit", value.NewDocument(served))
 	}
 	if bypasses {
-		dst = value.Append(dst, "mayBypassWriteBlocking", value.NewBool(true))
+		dst = value.Append(dst, msg.BypassesWriteBlock, value.NewBool(true))
 	}
 	if n.clock != nil {
 		dst = n.clock.AppendPlain(n.clock.AppendClusterTime(dst))

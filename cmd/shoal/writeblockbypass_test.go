@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,6 +26,37 @@ func TestBypassOfWriteBlocksAcrossProcesses(t *testing.T) {
 	t.Parallel()
 	c := launchCluster(t, clusterOptions{shards: []int{1, 1}, keyFile: writeKey(t)})
 	bypasses(c.guarded(), c.client, true)
+
+	// A user of a shard who reaches it directly is blocked there as by a router, and does not exempt himself either.
+	own := &guarded{t: t, uri: "mongodb://" + c.shards[0].members[0].at() + "/?directConnection=true"}
+	own.must(own.client("", "", ""), "admin", "createUser", "keeper", "pwd", "keeper", "roles", bson.A{"root", "directShardOperations"})
+	own.must(own.client("keeper", "keeper", ""), "admin", "createUser", "plain", "pwd", "secret", "roles", bson.A{"readWriteAnyDatabase", "dbAdminAnyDatabase", "directShardOperations"})
+	plain := own.client("plain", "secret", "")
+	own.must(plain, "shop", "insert", "direct", "documents", bson.A{bson.D{{Key: "_id", Value: 1}}})
+	c.admin(bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: true}})
+	for _, x := range [][]any{
+		{"shop", "insert", "direct", "documents", bson.A{bson.D{{Key: "_id", Value: 2}}}},
+		{"shop", "create", "made"},
+		{"shop", "drop", "direct"},
+	} {
+		blockedEvenIfHeSaysNot(own, plain, x)
+	}
+	c.admin(bson.D{{Key: "setUserWriteBlockMode", Value: 1}, {Key: "global", Value: false}})
+}
+
+// blockedEvenIfHeSaysNot sends a command of a user who is blocked: it is refused as a member's if it has the element in which members say that a client is exempt.
+func blockedEvenIfHeSaysNot(g *guarded, user *mongo.Client, x []any) {
+	g.t.Helper()
+	if _, code, text := run1(user, x[0].(string), x[1:]...); code != int(mongoerr.UserWritesBlocked) {
+		g.t.Errorf("%v of a user who is blocked: %d %s", x, code, text)
+	}
+	exempt := append(slices.Clone(x), "mayBypassWriteBlocking", true)
+	if _, code, text := run1(user, x[0].(string), exempt[1:]...); code != int(mongoerr.Unauthorized) || !strings.HasPrefix(text, "not authorized on "+x[0].(string)) {
+		g.t.Errorf("%v of a user who is blocked: %d %s", exempt, code, text)
+	}
+	if _, code, text := run1(user, x[0].(string), append(exempt[1:len(exempt)-1:len(exempt)-1], false)...); code != int(mongoerr.UserWritesBlocked) {
+		g.t.Errorf("%v of a user who is blocked, with the element set to false: %d %s", x, code, text)
+	}
 }
 
 func bypasses(g *guarded, root *mongo.Client, sharded bool) {
@@ -53,9 +86,7 @@ func bypasses(g *guarded, root *mongo.Client, sharded bool) {
 		{"shop", "dropDatabase", 1},
 	}
 	for _, x := range commands {
-		if _, code, text := run1(plain, x[0].(string), x[1:]...); code != int(mongoerr.UserWritesBlocked) {
-			g.t.Errorf("%v of a user who is blocked: %d %s", x, code, text)
-		}
+		blockedEvenIfHeSaysNot(g, plain, x)
 		reply, code, text := run1(exempt, x[0].(string), x[1:]...)
 		if code != 0 || reply["writeErrors"] != nil {
 			g.t.Errorf("%v of a user who is exempt: %d %s %v", x, code, text, reply)

@@ -46,13 +46,13 @@ func (f *forwarded) fields() (list []value.Field) {
 		list = append(list, value.F("comment", f.comment))
 	}
 	if f.bypasses {
-		list = append(list, value.F("mayBypassWriteBlocking", value.NewBool(true)))
+		list = append(list, value.F(msg.BypassesWriteBlock, value.NewBool(true)))
 	}
 	return list
 }
 
 func readForwarded(doc []byte) forwarded {
-	return forwarded{value.Lookup(doc, "comment").Clone(), value.Lookup(doc, "mayBypassWriteBlocking").Truthy()}
+	return forwarded{value.Lookup(doc, "comment").Clone(), value.Lookup(doc, msg.BypassesWriteBlock).Truthy()}
 }
 
 // takenOver gives the run the term of a primary that begins to execute it: a later one than those of the primaries before it, even if the terms of the set began

@@ -9,6 +9,7 @@ import (
 )
 
 // Blocked has the figures of the critical sections of one DDL's run on a name: it may begin several, one after the other. Only operations that a section blocks pay for them.
+// An operation that meets a section, waits, and is repeated counts again if it meets one again: the figures are of the attempts that were blocked.
 type Blocked struct {
 	id            catalog.UUID
 	now           func() time.Time
