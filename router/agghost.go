@@ -192,21 +192,38 @@ func (h *aggHost) Writer(ctx context.Context, w agg.WriteSpec) (agg.Writer, erro
 	if err := op.AdoptConcern(); err != nil {
 		return nil, err
 	}
+	if w.Stage == "$out" {
+		info, err := h.outTarget(op, w.NS)
+		if err != nil {
+			return nil, err
+		}
+		return newOutWriter(h, op, w, info)
+	}
 	info, err := h.r.collectionForWrite(op, w.NS.String())
 	if err != nil {
 		return nil, err
 	}
-	if w.Stage == "$out" {
-		buckets, err := h.r.freshBuckets(op, info)
-		if err != nil {
-			return nil, err
-		}
-		if info.Sharded() || buckets != nil && buckets.Sharded() {
-			return nil, mongoerr.Newf(28769, "%s cannot be sharded", w.NS)
-		}
-		return newOutWriter(h, op, w, info)
-	}
 	return newMergeWriter(h, op, w, info)
+}
+
+// outTarget returns the placement of the target of an $out as it is now, and refuses one that is sharded. Nothing is sent to the shards of such a target, so no stale
+// error would ever tell the router that it is not sharded any more.
+func (h *aggHost) outTarget(op *command.Op, ns agg.Namespace) (*cluster.CollectionInfo, error) {
+	h.r.Catalog.InvalidateCollection(ns.String())
+	info, err := h.r.collectionForWrite(op, ns.String())
+	if err != nil {
+		return nil, err
+	}
+	buckets, err := h.r.freshBuckets(op, info)
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Sharded() && (buckets == nil || !buckets.Sharded()):
+		return info, nil
+	case info.Late() != nil:
+		return nil, info.Late()
+	}
+	return nil, mongoerr.Newf(mongoerr.NamespaceCannotBeSharded, "%s cannot be sharded", ns)
 }
 
 // maxMergeBatch is the maximum number of documents in a write of $out or $merge.
