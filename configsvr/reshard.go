@@ -411,7 +411,7 @@ func (m *Manager) runAbortReshard(op *command.Op, req *msg.AbortReshard, dst []b
 
 // runCommitReshard makes an operation block writes as soon as everything is cloned, and waits for its end.
 func (m *Manager) runCommitReshard(op *command.Op, req *msg.CommitReshard, dst []byte) ([]byte, error) {
-	r, err := m.reshardOn(req.NS, nil)
+	r, err := m.reshardOn(req.NS, req.ID)
 	if err != nil {
 		return dst, err
 	}

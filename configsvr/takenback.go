@@ -11,7 +11,7 @@ import (
 )
 
 // A shard may refuse a cluster parameter, a feature compatibility version or that users are blocked for good, when others have stored it. The operation then gives all nodes the former setting again, the config server
-// first, so that a shard refuses a message of the way forward that comes late, and is answered with the shard's error: no two nodes differ. What it goes back to is stored with its first step, and why with the
+// first, so that a shard refuses a message of the way forward that comes late, and is answered with the shard's error: no two nodes differ, unless a shard refuses the former setting, too. What it goes back to is stored with its first step, and why with the
 // first step back.
 //
 // Rejected: going on forward until the shard has it. A shard of an earlier version, which does not know a parameter, would have each other setClusterParameter refused until it is upgraded.

@@ -91,3 +91,27 @@ func (c *testCluster) wish(command string) {
 		c.t.Fatalf("%s: %v", command, m)
 	}
 }
+
+// The same command that a client sends after an abort is a new one: it goes on when the shard that coordinates it loses its primary.
+func TestReshardingAfterAnAbortGoesOn(t *testing.T) {
+	t.Parallel()
+	const reshard = `{"reshardCollection": "db.c", "key": {"_id": 1}, "numInitialChunks": 2}`
+	c := newTestCluster(t, 2)
+	c.config.Points = c.points["config"]
+	c.halved("c")
+	for _, abort := range []bool{true, false} {
+		reached, release := c.hangOn("config", "reshardingPauseCoordinatorAtState", "state", "applying")
+		resharded := c.later("admin", reshard)
+		reached()
+		if abort {
+			c.wish("abortReshardCollection")
+		}
+		c.restart("shard0")
+		release()
+		want := map[bool]any{true: int32(mongoerr.ReshardCollectionAborted), false: nil}[abort]
+		if m := <-resharded; m["code"] != want {
+			t.Errorf("aborted %v: %v", abort, m)
+		}
+		c.leftOver()
+	}
+}

@@ -204,6 +204,13 @@ func poweredDDLs() []poweredDDL {
 	}
 }
 
+// shardBeside makes a collection that is written to beside the commands.
+func (p *powered) shardBeside() {
+	p.t.Helper()
+	p.run("admin", `{"enableSharding": "beside", "primaryShard": "shard0"}`)
+	p.run("admin", `{"shardCollection": "beside.c", "key": {"_id": "hashed"}}`)
+}
+
 // prepare makes what the commands change, on three shards of which the last one is primary.
 func (p *powered) prepare() {
 	p.t.Helper()
@@ -231,10 +238,8 @@ func TestPowerLossDuringDDL(t *testing.T) {
 	for i, d := range poweredDDLs() {
 		t.Run(fmt.Sprint(strings.Split(d.cmd, `"`)[1], i), func(t *testing.T) {
 			t.Parallel()
-			p := newPoweredCluster(t, 3)
-			p.run("admin", `{"enableSharding": "beside", "primaryShard": "shard0"}`)
-			p.run("admin", `{"shardCollection": "beside.c", "key": {"_id": "hashed"}}`)
-			wrote := 0
+			p, wrote := newPoweredCluster(t, 3), 0
+			p.shardBeside()
 			for j, phase := range append(d.phases, "") {
 				lost := losses
 				if os.Getenv("SHOAL_PROPERTY_ROUNDS") == "" {
@@ -263,10 +268,8 @@ func TestClocksJumpDuringDDL(t *testing.T) {
 	for i, d := range poweredDDLs() {
 		t.Run(fmt.Sprint(strings.Split(d.cmd, `"`)[1], i), func(t *testing.T) {
 			t.Parallel()
-			p := newPoweredCluster(t, 3)
-			p.run("admin", `{"enableSharding": "beside", "primaryShard": "shard0"}`)
-			p.run("admin", `{"shardCollection": "beside.c", "key": {"_id": "hashed"}}`)
-			wrote := 0
+			p, wrote := newPoweredCluster(t, 3), 0
+			p.shardBeside()
 			for j, phase := range d.phases {
 				sets, by := losses[(i+j)%4], jumps[(i+j)%5]
 				p.disturbed(&d, phase, &wrote, func(release func()) {

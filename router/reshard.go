@@ -1,6 +1,8 @@
 package router
 
 import (
+	"time"
+
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -22,7 +24,7 @@ func (r *Router) reshardSpecs() []command.Spec {
 		admin("abortReshardCollection", str, r.endsReshard(false, aborts(""))),
 		admin("abortMoveCollection", str, r.endsReshard(false, aborts(msg.MoveCollection))),
 		admin("abortUnshardCollection", str, r.endsReshard(false, aborts(msg.UnshardCollection))),
-		admin("commitReshardCollection", str, r.endsReshard(true, func(ns string, _ *[16]byte) msg.Message { return &msg.CommitReshard{NS: ns} })),
+		admin("commitReshardCollection", str, r.endsReshard(true, func(ns string, id *[16]byte) msg.Message { return &msg.CommitReshard{NS: ns, ID: id} })),
 		admin("cleanupReshardCollection", any, r.cleanupReshard),
 	}
 }
@@ -53,12 +55,12 @@ func (r *Router) endsReshard(commit bool, m func(ns string, id *[16]byte) msg.Me
 		if err != nil {
 			return dst, err
 		}
-		for try := 0; ; try++ {
+		for try, began := 0, time.Now(); ; try++ {
 			out, err := r.configCommand(op, m(ns, id), dst)
 			switch {
 			case err == nil || id == nil:
 				return out, err
-			case cluster.Retryable(err) && cluster.Backoff(op, try) == nil:
+			case cluster.Retryable(err) && time.Since(began) < electedWithin && cluster.Backoff(op, try) == nil:
 				continue
 			case try > 0 && mongoerr.CodeOf(err) == mongoerr.NoSuchReshardCollection:
 				committed, ferr := r.reshardedBy(op, ns, id)

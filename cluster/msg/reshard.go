@@ -120,9 +120,15 @@ func (m *AbortReshard) fields(c *codec) {
 }
 
 // CommitReshard makes the resharding of a collection block writes now, however much remains to be applied.
-type CommitReshard struct{ NS string }
+type CommitReshard struct {
+	NS string
+	ID *[16]byte // of the operation; nil for any
+}
 
-func (m *CommitReshard) fields(c *codec) { c.on("_configsvrCommitReshardCollection", &m.NS) }
+func (m *CommitReshard) fields(c *codec) {
+	c.on("_configsvrCommitReshardCollection", &m.NS)
+	c.optionalUUID("reshardingUUID", &m.ID)
+}
 
 // CleanupReshard removes the remains of an unknown resharding from the catalog.
 type CleanupReshard struct{ NS string }

@@ -236,9 +236,6 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			return append(dst, done...), err
 		}
-		if err := m.aborted(cmd); err != nil {
-			return dst, err
-		}
 	}
 	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
@@ -260,9 +257,11 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		}
 		m.shareEnded(o, other.doc.op)
 		m.mu.Lock()
-		other.joined = append(other.joined, asked.id)
+		if !asked.id.IsZero() && !slices.Contains(other.joined, asked.id) {
+			other.joined = append(other.joined, asked.id)
+		}
 		m.mu.Unlock()
-		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) && !deliberate(err) {
+		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) && !deliberate(other.err) {
 			continue // the obstacle may be gone; what was aborted on purpose must not begin again
 		}
 		return dst, err
@@ -296,7 +295,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
 		done, ok, err := m.outcome(asked.id)
 		if err == nil && !ok {
-			err = m.aborted(r.doc.command)
+			err = m.aborted(r)
 		}
 		if err != nil || ok {
 			m.unlock(h)

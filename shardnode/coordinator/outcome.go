@@ -70,18 +70,23 @@ func abortedBy(outcome []byte) error {
 	return nil
 }
 
-// aborted returns the error of a run of the same command that was aborted a short time ago. A request that is sent again may have joined it on an earlier primary, which kept that to itself.
-func (m *Coordinators) aborted(command []byte) error {
+// aborted returns the error of the last run of a resharding's command if that was aborted a short time ago, and if it had been continued by another primary: a request that is sent again may have joined it on an
+// earlier one, which kept that to itself.
+func (m *Coordinators) aborted(r *run) error {
+	if _, ok := r.doc.op.(*reshard); !ok {
+		return nil
+	}
 	s := m.Engine.Snapshot()
 	defer s.Release()
 	c := s.Catalog().Lookup(outcomesNS)
 	if c == nil {
 		return nil
 	}
+	since := time.Now().Add(-outcomesKept).UnixMilli()
 	cur := s.Scan(c, storage.ScanOptions{Reverse: true})
 	defer cur.Close()
-	for cur.Next() {
-		if bytes.Equal(value.LookupDoc(cur.Doc(), "command"), command) {
+	for cur.Next() && value.Lookup(cur.Doc(), "at").DateTime() > since {
+		if bytes.Equal(value.LookupDoc(cur.Doc(), "command"), r.doc.command) {
 			return abortedBy(cur.Doc())
 		}
 	}
@@ -117,17 +122,26 @@ func (r *run) remove(ctx context.Context) error {
 			return err
 		}
 		for _, id := range requests {
-			outcome := outcomeDoc(id, r.doc.op.reply(nil))
-			if f := r.doc.failed; f != nil {
-				outcome = value.Doc(value.F("_id", id.Value()), value.F("at", value.NewTime(time.Now())), value.F("code", value.NewInt32(int32(f.Code))), value.F("errmsg", value.NewString(f.Message)),
-					value.F("command", value.NewDocument(r.doc.command)))
-			}
-			if err := statedoc.PutIn(s, u, c, outcome); err != nil {
+			if err := statedoc.PutIn(s, u, c, r.outcome(id)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// outcome returns the stored outcome for a request; that of a resharding which another primary has continued tells the command, too (aborted).
+func (r *run) outcome(id catalog.UUID) []byte {
+	f := []value.Field{value.F("_id", id.Value()), value.F("at", value.NewTime(time.Now()))}
+	if why := r.doc.failed; why != nil {
+		f = append(f, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
+	} else {
+		f = append(f, value.F("reply", value.NewDocument(replyDoc(r.doc.op.reply(nil)))))
+	}
+	if _, ok := r.doc.op.(*reshard); ok && r.continued {
+		f = append(f, value.F("command", value.NewDocument(r.doc.command)))
+	}
+	return value.Doc(f...)
 }
 
 // requests returns the ids of the requests whose outcome is stored.
@@ -145,10 +159,14 @@ func (r *run) requests() (ids []catalog.UUID) {
 	return ids
 }
 
-// outcomeDoc returns the stored form of the reply to a request.
+// outcomeDoc returns the stored form of the reply to a request without a run.
 func outcomeDoc(request catalog.UUID, reply []byte) []byte {
+	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(replyDoc(reply))))
+}
+
+func replyDoc(elements []byte) []byte {
 	doc, mark := value.Begin(nil)
-	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(value.End(append(doc, reply...), mark))))
+	return value.End(append(doc, elements...), mark)
 }
 
 // keepsOutcome makes the client's command of a request, which is one unit of work on this shard, store its reply in that unit.

@@ -135,7 +135,7 @@ func (w *operation) convertPart(req *msg.ConvertToCappedParticipant, size int64)
 // changedSince reports whether documents of a collection have been written since its copy was filled, under another lock of the name. The critical section excludes routers, and not a client that is connected to this
 // shard and sends no version.
 //
-// The oplog is read backwards to the last entry about the copy, but not much further than copying anew would take.
+// The oplog is read backwards to the last entry about the copy, but no further than copying anew would take, or a fraction of a second: a second copy needs room on the disk while the collection is blocked.
 func (w *operation) changedSince(req *msg.ConvertToCappedParticipant, copied catalog.UUID) (bool, error) {
 	s := w.Snapshot()
 	defer s.Release()

@@ -52,7 +52,9 @@ func (w *Command) executed(i int) (txn.Run, bool) {
 // checkBlocked returns an error if users have been blocked since the command was checked first: only writers that had their locks before are waited for. If statements of a retryable write were executed
 // before, their results are returned, and the others are refused (refuseUnknown).
 func (w *Command) checkBlocked(ns string) error {
-	w.blocked = w.writer.node.CheckBlocked(w.Op, ns)
+	if w.blocked = w.writer.node.CheckBlocked(w.Op, ns); w.blocked == nil {
+		return nil
+	}
 	if w.session != nil && (w.session.HasExecuted() || w.session.Incomplete() || w.pending != nil) {
 		return nil
 	}
