@@ -68,29 +68,23 @@ func (r *settingRun) before(ctx context.Context) ([]byte, error) {
 		}
 		return msg.Doc(&msg.SetOneParameter{Param: value.Doc(fld(name, value.NewDocument(has)))}), nil
 	case "setFeatureCompatibilityVersion":
-		has, err := featureVersionAt(ctx, r.m.local)
-		if err != nil || has == "" {
+		has, err := settingsAt(ctx, r.m.local)
+		if err != nil || has.version == nil {
 			return nil, err
 		}
-		return msg.Doc(&msg.SetFeatureVersion{Version: has, Confirm: true}), nil
+		return msg.Doc(&msg.SetFeatureVersion{Version: value.Lookup(has.version, "version").Str(), Confirm: true}), nil
 	case "setUserWriteBlockMode":
 		var set msg.SetUserWriteBlock
 		if err := msg.Parse(r.cmd, &set); err != nil || !set.Global {
 			return nil, err
 		}
-		blocked, err := blockedAt(ctx, r.m.local)
-		if err != nil || blocked {
+		has, err := settingsAt(ctx, r.m.local)
+		if err != nil || has.blocked != nil {
 			return nil, err
 		}
 		return msg.Doc(&msg.ShardSetUserWriteBlock{Reason: set.Reason, Phase: msg.CompleteBlock}), nil
 	}
 	return nil, nil
-}
-
-// blockedAt reports whether a node blocks what users write, or their DDL.
-func blockedAt(ctx context.Context, p cluster.Peer) (bool, error) {
-	docs, err := cluster.Find{NS: "config.user_writes_critical_sections"}.All(ctx, p)
-	return len(docs) > 0, err
 }
 
 // nameIn returns the name of the parameter in {name: value}.
@@ -110,15 +104,6 @@ func parameterAt(ctx context.Context, p cluster.Peer, name string) ([]byte, erro
 		return parameterValue(v.Doc()), nil
 	}
 	return nil, mongoerr.Newf(mongoerr.NoSuchKey, "Unknown Cluster Parameter '%s'", name)
-}
-
-// featureVersionAt returns the feature compatibility version of a node.
-func featureVersionAt(ctx context.Context, p cluster.Peer) (string, error) {
-	docs, err := cluster.Find{NS: "admin.system.version", Filter: value.Doc(fld("_id", str("featureCompatibilityVersion")))}.All(ctx, p)
-	if err != nil || len(docs) == 0 {
-		return "", err
-	}
-	return value.Lookup(docs[0], "version").Str(), nil
 }
 
 // stepsBack returns the steps that take the setting back.

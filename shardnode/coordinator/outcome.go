@@ -132,16 +132,16 @@ func (r *run) remove(ctx context.Context) error {
 
 // outcome returns the stored outcome for a request; that of a resharding which another primary has continued tells the command, too (aborted).
 func (r *run) outcome(id catalog.UUID) []byte {
-	f := []value.Field{value.F("_id", id.Value()), value.F("at", value.NewTime(time.Now()))}
+	var f []value.Field
 	if why := r.doc.failed; why != nil {
 		f = append(f, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
 	} else {
-		f = append(f, value.F("reply", value.NewDocument(replyDoc(r.doc.op.reply(nil)))))
+		f = append(f, replied(r.doc.op.reply(nil)))
 	}
 	if _, ok := r.doc.op.(*reshard); ok && r.continued {
 		f = append(f, value.F("command", value.NewDocument(r.doc.command)))
 	}
-	return value.Doc(f...)
+	return outcomeDoc(id, f...)
 }
 
 // requests returns the ids of the requests whose outcome is stored.
@@ -159,14 +159,15 @@ func (r *run) requests() (ids []catalog.UUID) {
 	return ids
 }
 
-// outcomeDoc returns the stored form of the reply to a request without a run.
-func outcomeDoc(request catalog.UUID, reply []byte) []byte {
-	return value.Doc(value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("reply", value.NewDocument(replyDoc(reply))))
+// outcomeDoc returns the stored outcome for a request.
+func outcomeDoc(request catalog.UUID, outcome ...value.Field) []byte {
+	return value.Doc(append([]value.Field{value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now()))}, outcome...)...)
 }
 
-func replyDoc(elements []byte) []byte {
+// replied is the outcome of a request that was answered with these elements.
+func replied(elements []byte) value.Field {
 	doc, mark := value.Begin(nil)
-	return value.End(append(doc, elements...), mark)
+	return value.F("reply", value.NewDocument(value.End(append(doc, elements...), mark)))
 }
 
 // keepsOutcome makes the client's command of a request, which is one unit of work on this shard, store its reply in that unit.
@@ -189,7 +190,7 @@ func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 		if c == nil {
 			return nil // this shard is without a majority, and cannot create it
 		}
-		_, err := u.Insert(c, outcomeDoc(asked.id, reply), storage.NoInfo)
+		_, err := u.Insert(c, outcomeDoc(asked.id, replied(reply)), storage.NoInfo)
 		return err
 	})
 }
