@@ -1,7 +1,9 @@
 package router_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -113,5 +115,54 @@ func TestReshardingAfterAnAbortGoesOn(t *testing.T) {
 			t.Errorf("aborted %v: %v", abort, m)
 		}
 		c.leftOver()
+	}
+}
+
+// A resharding is aborted when the shard that coordinates it has lost its primary. Of the requests for the same that arrive after its end, those that are sent again by routers whose clients had joined it are answered with the abort's
+// error. One that had not been received is a new one, although it is sent again, too: it was answered with that error for two minutes.
+func TestWhoseReshardingWasAborted(t *testing.T) {
+	t.Parallel()
+	const reshard = `{"reshardCollection": "db.c", "key": {"_id": 1}, "numInitialChunks": 2}`
+	c := newTestCluster(t, 2)
+	c.config.Points = c.points["config"]
+	w := c.interposed("shard0")
+	c.halved("c")
+	var sent atomic.Int32
+	ended := make(chan struct{})
+	w.through(func(_ context.Context, name string, call func() ([]byte, error)) ([]byte, error) {
+		if name != "_shardsvrReshardCollection" {
+			return call()
+		}
+		switch n := sent.Add(1); {
+		case n == 3 || n == 4: // the first two are sent again
+			<-ended
+		case n == 5:
+			return nil, mongoerr.New(mongoerr.HostUnreachable, "it is lost")
+		}
+		return call()
+	})
+	reached, release := c.hangOn("config", "reshardingPauseCoordinatorAtState", "state", "applying")
+	first := c.later("admin", reshard)
+	reached()
+	second := c.later("admin", reshard)
+	joined := bson.D{{Key: "count", Value: "system.sharding_ddl_coordinators"}, {Key: "query", Value: bson.D{{Key: "joined", Value: bson.D{{Key: "$size", Value: 1}}}}}, {Key: "$db", Value: "config"}}
+	c.until("the second has joined the first", func() bool { return c.admin(c.shards["shard0"], joined)["n"] == int32(1) })
+	c.restart("shard0")
+	c.until("both are sent again", func() bool { return sent.Load() == 4 })
+	aborted := c.later("admin", `{"abortReshardCollection": "db.c"}`)
+	c.wish("abortReshardCollection")
+	release()
+	c.expect((<-aborted)["ok"], `1.0`)
+	c.leftOver()
+	close(ended)
+	for i, reply := range []<-chan bson.M{first, second} {
+		if m := <-reply; m["code"] != int32(mongoerr.ReshardCollectionAborted) {
+			t.Errorf("client %d: %v", i, m)
+		}
+	}
+	c.expect(c.all("config", `{"find": "collections", "filter": {"_id": "db.c"}, "projection": {"key": 1, "_id": 0}}`), `[{"key":{"k":1}}]`)
+	c.run("admin", reshard)
+	if n := sent.Load(); n != 6 {
+		t.Errorf("%d requests were sent", n)
 	}
 }

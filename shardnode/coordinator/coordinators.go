@@ -109,7 +109,7 @@ func (m *Coordinators) stepUp(ctx context.Context, term int64) error {
 			return err
 		}
 		d.takenOver(term)
-		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase}
+		r := &run{m: m, doc: d, locks: h, done: make(chan struct{}), stored: true, at: d.phase, joined: joinedBefore(d)}
 		r.makes.continued(d)
 		runs[r.key()], all[h] = r, struct{}{}
 		return nil
@@ -249,18 +249,16 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 		if other == nil {
 			break
 		}
-		if !bytes.Equal(other.doc.command, r.doc.command) {
-			if err := other.end(op, op); err != nil {
+		if !bytes.Equal(other.doc.command, r.doc.command) || !other.join(asked.id) {
+			switch err := other.end(op, op); {
+			case err == errGoesOn:
+				return dst, errBehind
+			case err != nil:
 				return dst, err
 			}
 			continue
 		}
 		m.shareEnded(o, other.doc.op)
-		m.mu.Lock()
-		if !asked.id.IsZero() && !slices.Contains(other.joined, asked.id) {
-			other.joined = append(other.joined, asked.id)
-		}
-		m.mu.Unlock()
 		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) && !deliberate(other.err) {
 			continue // the obstacle may be gone; what was aborted on purpose must not begin again
 		}
@@ -294,9 +292,6 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 	r.locks = h
 	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
 		done, ok, err := m.outcome(asked.id)
-		if err == nil && !ok {
-			err = m.aborted(r)
-		}
 		if err != nil || ok {
 			m.unlock(h)
 			return false, append(dst, done...), err

@@ -28,6 +28,7 @@ type document struct {
 	phase   string
 	failed  *mongoerr.Error // the error for which it is undone
 	request catalog.UUID    // of the router that sent it; zero for none
+	joined  []catalog.UUID  // the requests of other routers that have joined it (joined.go)
 	term    int64           // of the primary that executes the run (run.through)
 }
 
@@ -77,6 +78,9 @@ func (d *document) Doc() []byte {
 	if !d.request.IsZero() {
 		f = append(f, value.F("request", d.request.Value()))
 	}
+	if len(d.joined) > 0 {
+		f = append(f, value.F("joined", uuids(d.joined)))
+	}
 	if d.term != 0 {
 		f = append(f, value.F("coordinatorTerm", value.NewInt64(d.term)))
 	}
@@ -101,6 +105,7 @@ func readDocument(doc []byte) (*document, error) {
 		return nil, odd("unknown operation")
 	}
 	d.request, _ = catalog.UUIDFrom(value.Lookup(doc, "request"))
+	d.joined = uuidsFrom(value.Lookup(doc, "joined"))
 	var err error
 	if d.op, err = parseOperation(d.command); err != nil {
 		return nil, err

@@ -37,7 +37,8 @@ func (m *Coordinators) localThenRun(op *command.Op, r *run, as, phase string, ds
 		staged = true
 		s := m.Engine.Snapshot()
 		defer s.Release()
-		return documents(m.Docs).PutIn(s, u, r.doc)
+		put, _ := r.puts()
+		return put(s, u)
 	}
 	dst, err = m.local(op, as, r.doc.op, func(in *command.Op) { namespace.KeepOutcome(in, keep) }, dst)
 	if !staged {

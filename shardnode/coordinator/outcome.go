@@ -3,7 +3,6 @@ package coordinator
 import (
 	"bytes"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -70,29 +69,6 @@ func abortedBy(outcome []byte) error {
 	return nil
 }
 
-// aborted returns the error of the last run of a resharding's command if that was aborted a short time ago, and if it had been continued by another primary: a request that is sent again may have joined it on an
-// earlier one, which kept that to itself.
-func (m *Coordinators) aborted(r *run) error {
-	if _, ok := r.doc.op.(*reshard); !ok {
-		return nil
-	}
-	s := m.Engine.Snapshot()
-	defer s.Release()
-	c := s.Catalog().Lookup(outcomesNS)
-	if c == nil {
-		return nil
-	}
-	since := time.Now().Add(-outcomesKept).UnixMilli()
-	cur := s.Scan(c, storage.ScanOptions{Reverse: true})
-	defer cur.Close()
-	for cur.Next() && value.Lookup(cur.Doc(), "at").DateTime() > since {
-		if bytes.Equal(value.LookupDoc(cur.Doc(), "command"), r.doc.command) {
-			return abortedBy(cur.Doc())
-		}
-	}
-	return cur.Err()
-}
-
 // deliberate reports whether a run failed since somebody wanted it to: it does not begin again for the requests that have joined it, or that are sent again.
 func deliberate(failed error) bool {
 	return mongoerr.CodeOf(failed) == mongoerr.ReshardCollectionAborted
@@ -110,7 +86,7 @@ func (r *run) remove(ctx context.Context) error {
 		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.releases); err != nil {
 			return err
 		}
-		requests := r.requests()
+		requests := r.settleRequests()
 		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || len(requests) == 0 {
 			return err
 		}
@@ -130,33 +106,12 @@ func (r *run) remove(ctx context.Context) error {
 	})
 }
 
-// outcome returns the stored outcome for a request; that of a resharding which another primary has continued tells the command, too (aborted).
+// outcome returns the stored outcome for a request.
 func (r *run) outcome(id catalog.UUID) []byte {
-	var f []value.Field
 	if why := r.doc.failed; why != nil {
-		f = append(f, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
-	} else {
-		f = append(f, replied(r.doc.op.reply(nil)))
+		return outcomeDoc(id, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
 	}
-	if _, ok := r.doc.op.(*reshard); ok && r.continued {
-		f = append(f, value.F("command", value.NewDocument(r.doc.command)))
-	}
-	return outcomeDoc(id, f...)
-}
-
-// requests returns the ids of the requests whose outcome is stored.
-func (r *run) requests() (ids []catalog.UUID) {
-	if r.doc.failed != nil && !deliberate(r.doc.failed) {
-		return nil
-	}
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	for _, id := range append([]catalog.UUID{r.doc.request}, r.joined...) {
-		if !id.IsZero() && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return outcomeDoc(id, replied(r.doc.op.reply(nil)))
 }
 
 // outcomeDoc returns the stored outcome for a request.

@@ -30,7 +30,7 @@ type run struct {
 	blocking
 
 	waiters   int                     // the requests that wait for the run; guarded by m.mu, as are the following five
-	joined    []catalog.UUID          // the ids of those that have joined it
+	joined    joined                  // those that have joined it
 	stop      context.CancelCauseFunc // ends the current step, if it can be aborted
 	aborted   error                   // the reason why it has to end
 	discarded bool                    // another operation removes what it makes
@@ -244,12 +244,16 @@ func (p *phase) kind() string { return cmp.Or(p.blocks, msg.BlockReadsAndWrites)
 // storeBlocked stores a phase in the unit of work that enters this shard's critical section. Nothing is stored while another operation holds the section.
 func (r *run) storeBlocked(ctx context.Context, p *phase) error {
 	end := func() {}
+	put, wrote := r.puts()
 	err := r.m.sections().Enter(ctx, r.participantBlock(p.kind(), p.section...), func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		end = r.awaits() // from here on it waits for a majority, no longer for writers
-		return documents(r.m.Docs).PutIn(s, u, r.doc)
+		return put(s, u)
 	})
 	end()
-	r.stored = r.stored || err == nil
+	if err == nil {
+		r.stored = true
+		wrote()
+	}
 	return err
 }
 
@@ -276,17 +280,21 @@ func (r *run) reach(ctx context.Context, phase string) error {
 // store writes the state document, and the event of the phase with it. If an earlier attempt committed although it returned an
 // error, there is nothing left to write.
 func (r *run) store(ctx context.Context, ev func() event) error {
-	docs := documents(r.m.Docs)
-	return r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	put, wrote := r.puts()
+	err := r.m.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		if ev != nil {
-			if was, ok, err := docs.Get(r.doc.ID()); err != nil || ok && was.phase == r.doc.phase {
+			if was, ok, err := documents(r.m.Docs).Get(r.doc.ID()); err != nil || ok && was.phase == r.doc.phase {
 				return err
 			}
 			e := ev()
 			u.Oplog(storage.OplogEntry{Op: 'n', NS: e.ns, UUID: e.uuid, StmtID: -1, O2: e.doc, O: value.Doc(value.F("msg", value.NewDocument(e.doc)))})
 		}
-		return docs.PutIn(s, u, r.doc)
+		return put(s, u)
 	})
+	if err == nil {
+		wrote()
+	}
+	return err
 }
 
 // persist repeats a write of the state document until it succeeds, or ctx has ended.
