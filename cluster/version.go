@@ -77,7 +77,22 @@ func Blocked(e *mongoerr.Error) *mongoerr.Error {
 	return e.WithDetails(value.End(value.Append(dst, blocked, value.NewBool(true)), at))
 }
 
+// blocked is the field of a stale error by which routers, and they alone, are told of that.
 const blocked = "blocked"
+
+// ForClients returns an error as clients see it: without what shards tell routers alone.
+func ForClients(e *mongoerr.Error) *mongoerr.Error {
+	if !e.Code.IsStaleRouting() || value.Lookup(e.Details, blocked).IsMissing() {
+		return e
+	}
+	dst, at := value.Begin(nil)
+	for k, v := range value.Elements(e.Details) {
+		if k != blocked {
+			dst = value.Append(dst, k, v)
+		}
+	}
+	return e.WithDetails(value.End(dst, at))
+}
 
 // ParseStaleInfo reads the extra fields of a stale reply (or write error); ok is false if they are not there.
 func ParseStaleInfo(doc []byte) (info StaleInfo, ok bool) {

@@ -237,6 +237,9 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 		if s.Topology != nil && e.Code.In(mongoerr.CategoryNotPrimary) {
 			dst = s.Topology.appendErrorVersion(dst)
 		}
+		if !c.InProcess && !c.Internal {
+			e = cluster.ForClients(e)
+		}
 		dst = appendError(dst, e, op)
 	}
 	if !c.InProcess && s.Clock != nil {

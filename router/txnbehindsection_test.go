@@ -1,11 +1,16 @@
 package router_test
 
 import (
+	"fmt"
+	"slices"
+	"sync/atomic"
 	"testing"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -88,4 +93,53 @@ func TestTransactionsWaitForShortSections(t *testing.T) {
 	}
 	w.do("admin", `{"abortTransaction": 1}`, false)
 	<-moved
+}
+
+// That a statement of a transaction has waited for a critical section in vain is told to routers, which give the transaction up, and to no client: neither by the router nor by a shard to which it has connected.
+func TestClientsAreNotToldOfBlockedStatements(t *testing.T) {
+	var sent atomic.Pointer[bson.D]
+	c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+		var d bson.D
+		if shard == "shard1" && string(m.CommandName()) == "insert" && bson.Unmarshal(m.Body, &d) == nil {
+			sent.Store(&d)
+		}
+		return nil
+	})
+	c.shardedTxnColl()
+	c.params["shard1"].Store("metadataRefreshInTransactionMaxWaitBehindCritSecMS", value.NewInt32(1))
+	c.run("d", `{"insert": "other", "documents": [{"_id": 1}]}`)
+	reached, release := c.hangAt("shard0", "dropCollection")
+	done := c.later("d", `{"drop": "c"}`)
+	reached()
+	check := func(of string, m bson.M, told bool) {
+		t.Helper()
+		if _, has := m["blocked"]; has != told || m["code"] != int32(mongoerr.StaleConfig) || m["ns"] != "d.c" {
+			t.Errorf("%s: %v", of, m)
+		}
+	}
+	w := c.txnClient(1)
+	if m, code := w.do("d", `{"insert": "other", "documents": [{"_id": 2}]}`, true); code != 0 {
+		t.Fatal(m)
+	}
+	m, _ := w.do("d", `{"insert": "c", "documents": [{"_id": 2}]}`, false)
+	check("the router", m, false)
+	for number, internal := range []bool{false, true} {
+		client := command.NewClient(7, "test", "test", nil)
+		client.Internal = internal
+		d := append(slices.Clone(*sent.Load()), bson.E{Key: "documents", Value: bson.A{bson.D{{Key: "_id", Value: 2}}}}) // the router has sent them beside the body
+		for i := range d {
+			if d[i].Key == "txnNumber" {
+				d[i].Value = int64(100 + number)
+			}
+		}
+		body, err := bson.Marshal(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(fmt.Sprint("the shard, to a router: ", internal), decode(t, c.server["shard1"].Service.Run(t.Context(), client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil)), internal)
+	}
+	release()
+	if m := <-done; m["ok"] != 1.0 {
+		t.Error(m)
+	}
 }
