@@ -157,7 +157,9 @@ func (m *Manager) sendSettings(ctx context.Context, s *clusterSettings) error {
 	defer cancel()
 	for _, b := range behind {
 		for _, cmd := range b.cmds {
-			if _, err := cluster.RunWrite(ctx, b.shard.Peer, msg.Doc(cmd)); err != nil {
+			sent := msg.Doc(cmd)
+			_, err := cluster.RunWrite(ctx, b.shard.Peer, sent)
+			if m.settings.refused.note(b.shard.ID, sent, err); err != nil {
 				failed = append(failed, err)
 			}
 		}

@@ -23,6 +23,7 @@ const coordinatorDocs = "sharding_configsvr_coordinators"
 // settingRuns holds the operations that this primary coordinates, by kind, the name of the client's command.
 type settingRuns struct {
 	patience time.Duration // clientPatience, except in tests
+	refused  refusals
 	jobs[string, *settingRun]
 }
 
@@ -333,6 +334,9 @@ func (r *settingRun) onShards(ctx context.Context, cmd []byte) error {
 		}
 		sent.Go(func() {
 			_, err := cluster.RunWrite(ctx, s.Peer, cmd)
+			if err == nil || r.back.why != nil { // the error of a setting that is not taken back is its client's
+				r.m.settings.refused.note(s.ID, cmd, err)
+			}
 			if err = r.back.admits(err); err != nil {
 				errs[i] = mongoerr.From(err).Prefix("shard " + s.ID + ": ")
 			}

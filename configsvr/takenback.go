@@ -116,7 +116,7 @@ func (r *settingRun) stepsBack(ctx context.Context) []step {
 }
 
 // admits returns an error of a shard that was sent the setting. A shard may refuse the former one for good, too: RunSettings, which compares it with the config server, goes on asking it, and other operations of the kind
-// are not held up.
+// are not held up. Until the shard accepts it, it differs from the others, which is logged (refusals).
 func (b *takenBack) admits(err error) error {
 	if b.why != nil && !cluster.Transient(err) {
 		return nil

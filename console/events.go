@@ -93,6 +93,11 @@ func (l *Log) BuildWaits(build, ns string, quorum value.Value, missing []string)
 		Str("namespace", ns).JSON("commitQuorum", value.Show(quorum)).Strs("membersNotReady", missing).Write()
 }
 
+// RefusedSetting warns that a shard refuses a setting that the cluster has.
+func (l *Log) RefusedSetting(shard, setting string, err error) {
+	l.Warning(Sharding, 9990021, "ClusterSettings", "A shard refuses a setting of the cluster, and differs from the other nodes until it accepts it").Str("shardId", shard).Str("setting", setting).Err(err).Write()
+}
+
 // Restarted separates runs in a log file that is appended to.
 func (l *Log) Restarted() { l.Info(Control, 20698, "-", "***** SERVER RESTARTED *****").Write() }
 

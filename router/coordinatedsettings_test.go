@@ -2,7 +2,9 @@ package router_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -193,5 +195,62 @@ func TestSettingThatAShardRefusesIsTakenBack(t *testing.T) {
 				c.settled(&s, "repeated")
 			})
 		}
+	}
+}
+
+// A shard refuses a setting for good, and the former one, too. The others have the former one again, and that the shard differs is logged: once for the shard and the setting, however often it is sent, as
+// long as the shard refuses it. It used to be kept to the config server.
+func TestShardThatRefusesTheFormerSettingIsLogged(t *testing.T) {
+	t.Parallel()
+	for _, s := range coordinatedSettings() {
+		t.Run(s.name, func(t *testing.T) {
+			var refuses, down atomic.Bool
+			var down0 atomic.Int64
+			c := newWatchedCluster(t, 2, func(shard string, m *wire.Message) error {
+				name := strings.ToLower(string(m.CommandName()))
+				switch {
+				case !strings.HasSuffix(name, strings.ToLower(s.name)):
+				case shard == "shard1" && refuses.Load():
+					return mongoerr.New(mongoerr.CannotDowngrade, "never")
+				case shard == "shard0" && down.Load():
+					down0.Add(1)
+					return mongoerr.New(mongoerr.HostUnreachable, "the shard is down")
+				}
+				return nil
+			})
+			var mu sync.Mutex
+			var logged []string
+			c.config.OnRefusal(func(shard, setting string, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				logged = append(logged, fmt.Sprint(shard, " ", setting, " ", mongoerr.CodeOf(err).Name()))
+			})
+			lines := func() []string {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Clone(logged)
+			}
+			c.run("admin", strings.ReplaceAll(s.other, "8.0", "8.2"))
+			for n := 1; n <= 2; n++ {
+				refuses.Store(true)
+				reached, release := c.hangOn("config", hangBeforePhase, "phase", "restoreOnShards")
+				reply := c.later("admin", s.command)
+				reached()
+				down.Store(true)
+				before := down0.Load()
+				release()
+				c.until("the setting is sent again, since another shard is down", func() bool { return down0.Load() > before+2 })
+				down.Store(false)
+				if m := <-reply; m["code"] != int32(mongoerr.CannotDowngrade) {
+					t.Errorf("answered %v", m)
+				}
+				if have := lines(); len(have) != n || !strings.HasPrefix(have[0], "shard1 ") || !strings.HasSuffix(have[0], " CannotDowngrade") {
+					t.Errorf("logged %q", have)
+				}
+				refuses.Store(false)
+				c.run("admin", s.command)
+				c.run("admin", strings.ReplaceAll(s.other, "8.0", "8.2"))
+			}
+		})
 	}
 }

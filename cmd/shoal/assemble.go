@@ -349,6 +349,7 @@ func (a *assembly) mongod() error {
 func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.Registry, clock *cluster.VectorClock) error {
 	manager := configsvr.New(s.OwnPeer(), registry, clock, s.Repl.ConnString)
 	manager.Params, manager.Points = s.Node.Params, s.Node.Points
+	manager.OnRefusal(a.h.log.RefusedSetting)
 	manager.Register(s.Service)
 	s.CoordinateSettings(manager.Coordinate)
 	s.KeepSessionsIn(manager.Sessions(s.Base.Sessions.Timeout(), s.RefreshOnPrimary))
