@@ -22,33 +22,39 @@ func (r *Router) namesActual(run command.Handler) command.Handler {
 		case op.Client.InProcess: // a part of a client's command, in whose reply all errors are completed together
 		case mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch:
 			e := mongoerr.From(err)
-			names := actualNames{r: r, ctx: op}
-			err = e.WithDetails(names.complete(e.Details))
+			names := actualNames{r: r}
+			details, _ := names.complete(op, e.Details)
+			err = e.WithDetails(details)
 		case err == nil && op.Req.Spec.Kind == command.Write && len(dst)-from > len(okTail):
-			dst = r.nameInErrors(op, dst, from, inWriteErrors)
+			dst = r.nameInErrors(op, dst, from)
 		}
 		return dst, err
 	}
 }
 
-// Where replies have the errors of single statements.
-var (
-	inWriteErrors = []string{"writeErrors"}
-	inFirstBatch  = []string{"cursor", "firstBatch"}
-	inNextBatch   = []string{"cursor", "nextBatch"}
-)
-
-// nameInErrors completes the errors of single statements in a reply, whose elements begin at from; path leads to the list that has them. A reply with nothing to complete is returned as it is.
-func (r *Router) nameInErrors(op *command.Op, dst []byte, from int, path []string) []byte {
-	list := value.Lookup(dst[from-4:], path[0])
-	for _, name := range path[1:] {
-		list = value.Lookup(list.Doc(), name)
-	}
-	if !someNameNone(list.Doc()) {
+// nameInErrors completes the writeErrors in a reply, whose elements begin at from. A reply with nothing to complete is returned as it is.
+func (r *Router) nameInErrors(op *command.Op, dst []byte, from int) []byte {
+	if !someNameNone(value.Lookup(dst[from-4:], "writeErrors").Doc()) {
 		return dst
 	}
-	names := actualNames{r: r, ctx: op}
-	return append(dst[:from], names.elements(dst[from-4:], path)...)
+	names := actualNames{r: r}
+	var out []byte
+	for it := value.Walk(dst[from-4:]); ; {
+		raw, k, v, ok := it.NextRaw()
+		switch {
+		case !ok:
+			return append(dst[:from], out...)
+		case string(k) != "writeErrors":
+			out = append(out, raw...)
+		default:
+			list := value.Values(v.Doc())
+			for i, e := range list {
+				d, _ := names.complete(op, e.Doc())
+				list[i] = value.NewDocument(d)
+			}
+			out = value.Append(out, "writeErrors", value.NewArray(value.ArrayOf(list...)))
+		}
+	}
 }
 
 // someNameNone reports whether a list has a document that names no collection.
@@ -72,46 +78,23 @@ func namesNone(doc []byte) bool {
 	return value.Lookup(doc, actualField).T == value.Null && value.Lookup(doc, "collectionUUID").T == value.Binary
 }
 
-// actualNames completes the errors of one reply. It looks a collection up once, however many errors there are about it.
+// actualNames completes the errors of one reply, or cursor. It looks a collection up once, however many errors there are about it.
 type actualNames struct {
 	r     *Router
-	ctx   context.Context
 	known map[collectionOf]string // "" if there is none, or it could not be looked up
 }
 
 // collectionOf identifies a collection of a database.
 type collectionOf struct{ db, uuid string }
 
-// elements returns the elements of a document with completed errors in the list to which path leads.
-func (n *actualNames) elements(doc []byte, path []string) (out []byte) {
-	for it := value.Walk(doc); ; {
-		raw, k, v, ok := it.NextRaw()
-		switch {
-		case !ok:
-			return out
-		case string(k) != path[0]:
-			out = append(out, raw...)
-		case len(path) > 1:
-			d, mark := value.Begin(nil)
-			out = value.Append(out, path[0], value.NewDocument(value.End(append(d, n.elements(v.Doc(), path[1:])...), mark)))
-		default:
-			list := value.Values(v.Doc())
-			for i, e := range list {
-				list[i] = value.NewDocument(n.complete(e.Doc()))
-			}
-			out = value.Append(out, path[0], value.NewArray(value.ArrayOf(list...)))
-		}
-	}
-}
-
-// complete returns the document of an error, or its details, with the collection's name, if there is one. The error does not fail by what cannot be asked.
-func (n *actualNames) complete(doc []byte) []byte {
+// complete returns the document of an error, or its details, with the collection's name, if there is one. The error does not fail by what cannot be asked, nor does complete.
+func (n *actualNames) complete(ctx context.Context, doc []byte) ([]byte, error) {
 	if !namesNone(doc) {
-		return doc
+		return doc, nil
 	}
-	name := n.of(value.Lookup(doc, "db").Str(), value.Lookup(doc, "collectionUUID"))
+	name := n.of(ctx, value.Lookup(doc, "db").Str(), value.Lookup(doc, "collectionUUID"))
 	if name == "" {
-		return doc
+		return doc, nil
 	}
 	var f []value.Field
 	for k, v := range value.Elements(doc) {
@@ -120,17 +103,17 @@ func (n *actualNames) complete(doc []byte) []byte {
 		}
 		f = append(f, value.F(k, v))
 	}
-	return value.Doc(f...)
+	return value.Doc(f...), nil
 }
 
 // of returns the name of the collection of a database that has a UUID.
-func (n *actualNames) of(db string, uuid value.Value) string {
+func (n *actualNames) of(ctx context.Context, db string, uuid value.Value) string {
 	key := collectionOf{db, string(uuid.Bytes())}
 	name, known := n.known[key]
 	if known {
 		return name
 	}
-	name, err := n.r.actualCollection(n.ctx, db, uuid)
+	name, err := n.r.actualCollection(ctx, db, uuid)
 	if err != nil {
 		name = ""
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"errors"
 	"iter"
 	"slices"
@@ -125,9 +126,36 @@ func (b *bulk) nameActual() {
 	if b.errors == 0 {
 		return
 	}
-	names := actualNames{r: b.r, ctx: b.op}
+	names := actualNames{r: b.r}
 	for i, d := range b.results {
-		b.results[i] = names.complete(d)
+		b.results[i], _ = names.complete(b.op, d)
+	}
+}
+
+// withNames returns a shard's reply with completed errors; dst has its elements from from on. They get longer than the shard's batches may be, so that the router makes batches of its own.
+func (b *bulk) withNames(shard string, at cluster.Peer, dst []byte, from int) ([]byte, error) {
+	reply := bytes.Clone(dst[from-4:])
+	m := &remote{shard: shard, peer: at}
+	if err := m.take(reply, "firstBatch"); err != nil {
+		return dst[:from], err
+	}
+	if m.id == 0 && !someNameNone(value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch").Doc()) {
+		return dst, nil
+	}
+	names := actualNames{r: b.r}
+	c := &mergeCursor{remotes: []*remote{m}, extra: carried(b.op), shape: names.complete}
+	dst, err := b.r.openMerged(b.op, bulkResultsNS, c, b.batchSize, false, dst[:from])
+	if err != nil {
+		return dst, err
+	}
+	for it := value.Walk(reply); ; {
+		raw, k, _, ok := it.NextRaw()
+		if !ok {
+			return dst, nil
+		}
+		if string(k) != "cursor" {
+			dst = append(dst, raw...)
+		}
 	}
 }
 

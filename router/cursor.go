@@ -383,9 +383,6 @@ func (r *Router) getMorePassed(op *command.Op, c *routerCursor, dst []byte) ([]b
 	if c.rns != "" {
 		out = renameCursor(out, from, c.ns)
 	}
-	if c.ns == bulkResultsNS {
-		out = r.nameInErrors(op, out, from, inNextBatch)
-	}
 	raw := cursorIDElement(out[from-4:])
 	if raw == nil {
 		return out, nil

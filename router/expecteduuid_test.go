@@ -8,6 +8,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -212,5 +214,53 @@ func TestErrorsAboutOneCollectionLookItUpOnce(t *testing.T) {
 		if got := strings.Count(show(m), `"code":361`); x.want > 0 && got < 1 || x.db == "admin" && int64(got) != n*x.want {
 			t.Errorf("%.150s: %d errors: %s", x.cmd, got, show(m))
 		}
+	}
+}
+
+// The results of a bulkWrite whose errors name another collection by a long name, which the router has looked up, are longer than the batches of the shard: no batch of the router is larger than a batch may be. One was.
+func TestLongNamesInABulkWrite(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"create": "c"}`)
+	long := strings.Repeat("n", 240)
+	c.run("db", `{"create": "`+long+`"}`)
+	c.run("admin", `{"moveCollection": "db.c", "toShard": "shard1"}`) // which has no other collection
+	uuid := get(get(c.all("db", `{"listCollections": 1, "filter": {"name": "`+long+`"}}`)[0], "info"), "uuid")
+	const n = 50_000
+	ops := make(bson.A, n)
+	for i := range ops {
+		ops[i] = bson.D{{Key: "delete", Value: int32(0)}, {Key: "filter", Value: bson.D{}}}
+	}
+	body, err := bson.Marshal(bson.D{{Key: "bulkWrite", Value: int32(1)}, {Key: "ops", Value: ops}, {Key: "ordered", Value: false},
+		{Key: "nsInfo", Value: bson.A{bson.D{{Key: "ns", Value: "db.c"}, {Key: "collectionUUID", Value: uuid}}}}, {Key: "$db", Value: "admin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reply, batch, found := c.router.Run(t.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil), "firstBatch", 0
+	for {
+		cur := value.LookupDoc(reply, "cursor")
+		list := value.Lookup(cur, batch).Doc()
+		if len(list) > command.MaxBSONSize {
+			t.Errorf("a batch of %d bytes", len(list))
+		}
+		for _, d := range value.Values(list) {
+			if value.Lookup(d.Doc(), "actualCollection").Str() != long || value.Lookup(d.Doc(), "idx").Int32() != int32(found) {
+				t.Fatalf("result %d: %s", found, value.ShowDoc(d.Doc()))
+			}
+			found++
+		}
+		id := value.Lookup(cur, "id").Int64()
+		if id == 0 {
+			break
+		}
+		more, err := bson.Marshal(bson.D{{Key: "getMore", Value: id}, {Key: "collection", Value: "$cmd.bulkWrite"}, {Key: "$db", Value: "admin"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		reply, batch = c.router.Run(t.Context(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: more}, nil), "nextBatch"
+	}
+	if found != n {
+		t.Errorf("%d results", found)
 	}
 }

@@ -2,6 +2,7 @@ package router
 
 import (
 	"bytes"
+	"context"
 	"maps"
 	"strings"
 
@@ -199,7 +200,7 @@ func related(a, b string) bool {
 }
 
 // projector returns the client's projection, for documents that the router merges. It has the command's collation and variables.
-func (r *Router) projector(op *command.Op, info *cluster.CollectionInfo, spec []byte) (func(doc []byte) ([]byte, error), error) {
+func (r *Router) projector(op *command.Op, info *cluster.CollectionInfo, spec []byte) (func(ctx context.Context, doc []byte) ([]byte, error), error) {
 	coll, err := collationFor(op.Req.Doc("collation"), info)
 	if err != nil {
 		return nil, err
@@ -220,7 +221,7 @@ func (r *Router) projector(op *command.Op, info *cluster.CollectionInfo, spec []
 		return nil, err
 	}
 	var buf []byte
-	return func(doc []byte) (_ []byte, err error) {
+	return func(_ context.Context, doc []byte) (_ []byte, err error) {
 		buf, err = p.Apply(buf[:0], doc, &projection.Meta{})
 		return buf, err
 	}, nil

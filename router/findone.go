@@ -254,7 +254,7 @@ func (r *Router) bulkWriteOn(op *command.Op, b *bulk, first int, dst []byte) ([]
 		return b.run(out[:from])
 	}
 	if n, _ := value.Lookup(out[from-4:], "nErrors").AsInt64(); n > 0 {
-		out = r.nameInErrors(op, out, from, inFirstBatch)
+		return b.withNames(home, at, out, from)
 	}
 	r.adopt(op, at, out, from)
 	return out, nil

@@ -48,7 +48,7 @@ type mergeCursor struct {
 	limit   int64 // 0: none
 	started bool
 	pending []byte // a document that did not fit the last batch
-	shape   func(doc []byte) ([]byte, error)
+	shape   func(ctx context.Context, doc []byte) ([]byte, error)
 	source  agg.Source    // in place of remotes: the merge part of a pipeline
 	watch   *clientStream // in place of both: a change stream
 }
@@ -74,7 +74,7 @@ func (shardKeys) append(dst, doc []byte) ([]byte, error) {
 }
 
 // cutMergeKey removes mergeKeyField from a document.
-func cutMergeKey(doc []byte) ([]byte, error) {
+func cutMergeKey(_ context.Context, doc []byte) ([]byte, error) {
 	rest, _ := agg.CutLast(doc, mergeKeyField)
 	return rest, nil
 }
@@ -250,7 +250,7 @@ func (c *mergeCursor) next(ctx context.Context) ([]byte, bool, error) {
 		if c.shape == nil {
 			return doc, true, nil
 		}
-		doc, err := c.shape(doc)
+		doc, err := c.shape(ctx, doc)
 		return doc, err == nil, err
 	}
 }
