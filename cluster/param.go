@@ -76,7 +76,21 @@ func NewParams() *Params {
 		}
 	}
 	p.linkVerbosity()
+	p.linkNames("metadataRefreshInTransactionMaxWaitMS", "metadataRefreshInTransactionMaxWaitBehindCritSecMS")
 	return p
+}
+
+// linkNames keeps two names of one parameter the same, whichever is set.
+func (p *Params) linkNames(name, former string) {
+	a, b := p.Get(name), p.Get(former)
+	follow := func(to *Param) func(value.Value) {
+		return func(v value.Value) {
+			if to.Int() != value.SafeInt64(v) {
+				to.store(v)
+			}
+		}
+	}
+	a.hooks, b.hooks = append(a.hooks, follow(b)), append(b.hooks, follow(a))
 }
 
 // linkVerbosity keeps logLevel and the verbosity of logComponentVerbosity's root the same, whichever is set.

@@ -388,33 +388,55 @@ func (m *Manager) writeMove(ctx context.Context, info *cluster.CollectionInfo, e
 	return w.commit(ctx)
 }
 
-// moveRange makes a donor move a range to another shard. A missing bound means that of the chunk.
+// maxDerivations bounds how often a missing bound is derived from a chunk that is then split or merged.
+const maxDerivations = 10
+
+// moveRange makes a donor move a range to another shard. A missing bound means that of the chunk, or a nearer one if the chunk is large. It is derived again, from the
+// chunk that there is by then, if the chunk has been split or merged before the range was moved: the request did not name it.
 func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
+	for try := 0; ; try++ {
+		from, err := m.moveOnce(ctx, req)
+		if from == nil || mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress || req.Min != nil && req.Max != nil || try >= maxDerivations {
+			return err
+		}
+		info, _, terr := m.table(ctx, req.NS)
+		if terr != nil {
+			return err
+		}
+		r := msg.Range{Min: req.Min, Max: req.Max}
+		if now, rerr := chunkFor(info, &r); rerr != nil || bytes.Equal(now.Min, from.Min) && bytes.Equal(now.Max, from.Max) {
+			return err
+		}
+	}
+}
+
+// moveOnce is moveRange for one choice of the bounds; it returns the chunk that the range is in, nil if there was nothing to move.
+func (m *Manager) moveOnce(ctx context.Context, req *msg.MoveRange) (*cluster.Chunk, error) {
 	ns, to := req.NS, req.To
 	if err := m.awaitUnpaused(ctx, ns); err != nil {
-		return err
+		return nil, err
 	}
 	info, e, err := m.table(ctx, ns)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if e.Frozen {
-		return errFrozen(ns)
+		return nil, errFrozen(ns)
 	}
 	if to == "" {
-		return m.moveElsewhere(ctx, info, e, req)
+		return nil, m.moveElsewhere(ctx, info, e, req)
 	}
 	if _, err := m.registry.Listed(ctx, to); err != nil {
-		return err
+		return nil, err
 	}
 	r := msg.Range{Min: req.Min, Max: req.Max}
 	c, err := chunkFor(info, &r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	min, max := r.Min, r.Max
 	if c.Shard == to {
-		return nil
+		return nil, nil
 	}
 	if !req.ForceJumbo {
 		jumbo, err := m.markedJumbo(ctx, e, c)
@@ -422,12 +444,12 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 			err = mongoerr.New(mongoerr.ChunkTooBig, "the chunk is marked as jumbo")
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
 	defer m.moves.begin(ns, c.Min)()
 	if err := m.prepareRecipient(ctx, e, c.Shard, to); err != nil {
-		return err
+		return nil, err
 	}
 	mv := req.Move
 	mv.Min, mv.Max = min, max
@@ -454,7 +476,7 @@ func (m *Manager) moveRange(ctx context.Context, req *msg.MoveRange) error {
 	if err == nil {
 		m.refreshShards(ctx, ns, []string{c.Shard, to})
 	}
-	return err
+	return c, err
 }
 
 // logMoved logs the outcome of a migration, for both shards: sh.status() counts the donors' entries.

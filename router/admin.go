@@ -1,6 +1,7 @@
 package router
 
 import (
+	"bytes"
 	"slices"
 	"time"
 
@@ -411,6 +412,9 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 		m.Transfer.Concern = op.Req.AskedConcern().Doc
 	}
 	reply, err := r.onConfig(op, m)
+	for try := 0; mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress && try < maxStaleTries && r.foundElsewhere(op, ns, m); try++ {
+		reply, err = r.onConfig(op, m)
+	}
 	r.Catalog.InvalidateCollection(ns)
 	if err != nil {
 		return dst, err
@@ -419,6 +423,24 @@ func (r *Router) moveChunk(op *command.Op, dst []byte) ([]byte, error) {
 		dst = value.Append(dst, "millis", value.NewInt32(int32(op.Elapsed().Milliseconds())))
 	}
 	return append(dst, rebuildElements(reply, replyTrailer)...), nil
+}
+
+// foundElsewhere looks again for the chunk with the key that a moveChunk names by find, and reports whether it has other bounds than the refused move: it was split or
+// merged meanwhile.
+func (r *Router) foundElsewhere(op *command.Op, ns string, m *msg.MoveRange) bool {
+	if op.Req.Spec.Name != "moveChunk" || value.Count(op.Req.Doc("bounds")) > 0 {
+		return false
+	}
+	info, err := r.shardedInfo(op, ns)
+	if err != nil {
+		return false
+	}
+	c, _, err := r.chunkOf(op, info)
+	if err != nil || bytes.Equal(c.Min, m.Min) && bytes.Equal(c.Max, m.Max) {
+		return false
+	}
+	m.Min, m.Max = c.Min, c.Max
+	return true
 }
 
 // mergeChunks merges the chunks between two bounds, which one shard must own.

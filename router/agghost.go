@@ -242,16 +242,22 @@ func (h *aggHost) runWrite(ctx context.Context, body []byte) error {
 }
 
 // runReply is runWrite for a caller that checks the reply's writeConcernError itself.
-func (h *aggHost) runReply(ctx context.Context, body []byte) (reply []byte, err error) {
-	m := wire.Message{OpCode: wire.OpMsg, Body: body}
-	reply = h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
-	if err := cluster.ReplyError(reply); err != nil {
+func (h *aggHost) runReply(ctx context.Context, body []byte) ([]byte, error) {
+	reply, err := h.run(ctx, body)
+	if err != nil {
 		return nil, err
 	}
 	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
 		return nil, writeErrorOf(e.Doc())
 	}
 	return reply, nil
+}
+
+// run is runReply for a caller that checks the reply's writeErrors, too.
+func (h *aggHost) run(ctx context.Context, body []byte) ([]byte, error) {
+	m := wire.Message{OpCode: wire.OpMsg, Body: body}
+	reply := h.r.Service.Run(ctx, h.r.internalClient(), &m, nil)
+	return reply, cluster.ReplyError(reply)
 }
 
 // writeErrorOf returns an entry of writeErrors as an error.

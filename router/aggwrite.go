@@ -258,50 +258,44 @@ type mergeWriter struct {
 	op        *command.Op
 	late      bool // the write concern's time has passed
 	w         agg.WriteSpec
-	on        []string
+	by        identity
 	sparse    bool // the index on the identifying fields leaves out documents without them
 	collation []byte
 	bypass    bool
 	let       []byte // the command's variables, which a whenMatched pipeline may use; the stage's own take precedence
-	// The batch: documents, as elements of an array, if the stage only inserts, and statements otherwise.
+	// The batch: documents, as elements of an array, if the stage only inserts, and otherwise statements, each with the document that it merges.
 	documents []byte
 	updates   []msg.UpdateStatement
+	merged    [][]byte
 	n, size   int
 }
 
 // newMergeWriter determines the fields that identify documents: those of the stage, which a unique index must
 // cover, else _id and the shard key.
 func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.CollectionInfo) (*mergeWriter, error) {
-	m := &mergeWriter{h: h, op: op, w: w, on: w.On, bypass: bypasses(op)}
+	m := &mergeWriter{h: h, op: op, w: w, by: identity{ns: w.NS.String(), on: w.On}, bypass: bypasses(op)}
 	if w.WhenMatched == "pipeline" {
 		m.let = bytes.Clone(op.Opened("let").Doc())
 	}
 	m.collation = explicit(h.collation)
-	switch {
-	case !w.DefaultOn:
-		if err := m.checkOn(op, info, h.collation); err != nil {
-			return nil, err
-		}
-	case info.Sharded():
-		m.on = nil
-		for _, part := range info.Map.Key.Parts {
-			m.on = append(m.on, part.Path)
-		}
-		if !slices.Contains(m.on, "_id") {
-			m.on = append(m.on, "_id")
-		}
+	if !w.DefaultOn {
+		return m, h.r.routed(op, info.NS, true, func(info *cluster.CollectionInfo) error { return m.checkOn(op, info, h.collation) })
+	}
+	if m.by.on = defaultOn(info); !m.inserts() {
+		op.Carry(identityKey{}, &m.by)
 	}
 	return m, nil
 }
 
 // checkOn requires a unique index on exactly the identifying fields, with the aggregate's collation.
 func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec *collation.Spec) error {
-	p, err := m.h.r.peer(op, info.Shards()[0])
+	shard := info.Shards()[0]
+	p, err := m.h.r.peer(op, shard)
 	if err != nil {
 		return err
 	}
-	specs, err := cluster.FindAll(op, p, m.w.NS.DB, msg.Doc(&msg.ListIndexes{DB: m.w.NS.DB, Coll: m.w.NS.Coll}))
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && len(m.on) == 1 && m.on[0] == "_id" {
+	specs, err := cluster.FindAll(op, p, m.w.NS.DB, versioned(msg.Doc(&msg.ListIndexes{DB: m.w.NS.DB, Coll: m.w.NS.Coll}), info, shard))
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound && len(m.by.on) == 1 && m.by.on[0] == "_id" {
 		return nil // the collection does not exist yet; it will have an _id index
 	}
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
@@ -331,11 +325,11 @@ func (m *mergeWriter) checkOn(op *command.Op, info *cluster.CollectionInfo, spec
 func (m *mergeWriter) identifiedBy(key []byte) bool {
 	n := 0
 	for k := range value.Elements(key) {
-		if n++; !slices.Contains(m.on, k) {
+		if n++; !slices.Contains(m.by.on, k) {
 			return false
 		}
 	}
-	return n == len(m.on)
+	return n == len(m.by.on)
 }
 
 // Write implements agg.Writer.
@@ -344,11 +338,14 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 		m.documents = value.AppendIndex(m.documents, m.n, value.NewDocument(doc))
 		m.size = len(m.documents)
 	} else {
+		if doc = bytes.Clone(doc); m.w.NeedsID(m.by.on, doc) { // the statement is kept until the batch is sent
+			doc = withID(doc)
+		}
 		st, err := m.statement(doc, let)
 		if err != nil {
 			return err
 		}
-		m.updates = append(m.updates, st)
+		m.updates, m.merged = append(m.updates, st), append(m.merged, doc)
 		m.size += st.Size()
 	}
 	if m.n++; m.w.WhenNotMatched != "fail" && m.n < maxMergeBatch && m.size < maxBatchBytes/2 {
@@ -361,10 +358,7 @@ func (m *mergeWriter) Write(ctx context.Context, doc []byte, let []value.Value) 
 func (m *mergeWriter) inserts() bool { return m.w.WhenMatched == "fail" }
 
 func (m *mergeWriter) statement(doc []byte, let []value.Value) (st msg.UpdateStatement, err error) {
-	if doc = bytes.Clone(doc); m.w.NeedsID(m.on, doc) { // the statement is kept until the batch is sent
-		doc = withID(doc)
-	}
-	if st.Query, err = agg.MergeFilter(m.on, m.sparse, doc); err != nil {
+	if st.Query, err = agg.MergeFilter(m.by.on, m.sparse, doc); err != nil {
 		return st, err
 	}
 	st.Change, st.Collation, st.Upsert = m.w.Change(doc), m.collation, m.w.WhenNotMatched == "insert"
@@ -391,29 +385,72 @@ func (m *mergeWriter) variables(doc []byte, let []value.Value) []byte {
 	return value.End(b, mark)
 }
 
+// flush writes the batch. Statements that were not executed because the target's shard key is not the one that the fields were taken from are made again.
 func (m *mergeWriter) flush(ctx context.Context) error {
-	if m.n == 0 {
-		return nil
+	for try := 0; m.n > 0; try++ {
+		left, err := m.send(ctx)
+		if err != nil {
+			return err
+		}
+		if len(left) == 0 {
+			break
+		}
+		if try >= maxStaleTries {
+			return m.by.changed()
+		}
+		if err := m.identifyAgain(left); err != nil {
+			return err
+		}
 	}
+	m.documents, m.updates, m.merged, m.n, m.size = m.documents[:0], m.updates[:0], m.merged[:0], 0, 0
+	return nil
+}
+
+// identifyAgain takes the identifying fields from the present shard key, and keeps of the batch the statements left, which are to be executed by these fields.
+func (m *mergeWriter) identifyAgain(left []int) error {
+	info, err := m.h.r.collectionForWrite(m.op, m.w.NS.String())
+	if err != nil {
+		return err
+	}
+	m.by.on = defaultOn(info)
+	for n, i := range left {
+		m.updates[n], m.merged[n] = m.updates[i], m.merged[i]
+		if m.updates[n].Query, err = agg.MergeFilter(m.by.on, m.sparse, m.merged[n]); err != nil {
+			return err
+		}
+	}
+	m.n = len(left)
+	m.updates, m.merged = m.updates[:m.n], m.merged[:m.n]
+	return nil
+}
+
+// send sends the batch as one command and returns which of its statements are left because of a changed shard key.
+func (m *mergeWriter) send(ctx context.Context) (left []int, err error) {
 	var write msg.Message = &msg.Update{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Updates: m.updates, Unordered: true, Bypass: m.bypass, Let: m.let}
 	if m.inserts() {
 		arr, mark := value.Begin(nil)
 		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark), Unordered: true, Bypass: m.bypass}
 	}
-	body := msg.With(write, timedConcern(m.op, m.late))
-	m.documents, m.updates, m.n, m.size = m.documents[:0], m.updates[:0], 0, 0
-	reply, err := m.h.runReply(ctx, body)
+	reply, err := m.h.run(ctx, msg.With(write, timedConcern(m.op, m.late)))
 	if err != nil {
-		return err
+		return nil, err
+	}
+	for _, e := range value.Values(value.Lookup(reply, "writeErrors").Doc()) {
+		err := writeErrorOf(e.Doc())
+		if !isChangedIdentity(err) {
+			return nil, err
+		}
+		i, _ := value.Lookup(e.Doc(), "index").AsInt64()
+		left = append(left, int(i))
 	}
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		m.late = e.Code == mongoerr.WriteConcernTimeout
 		m.op.SetWriteConcernError(e)
 	}
-	if n, _ := value.Lookup(reply, "n").AsInt64(); m.w.WhenNotMatched == "fail" && n == 0 {
-		return mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
+	if n, _ := value.Lookup(reply, "n").AsInt64(); m.w.WhenNotMatched == "fail" && n == 0 && len(left) == 0 {
+		return nil, mongoerr.New(mongoerr.MergeStageNoMatchingDocument, "$merge could not find a matching document in the target collection for at least one document in the source collection")
 	}
-	return nil
+	return left, nil
 }
 
 // Commit implements agg.Writer.

@@ -77,7 +77,7 @@ func (r *Router) writeTo(op *command.Op, ns, list string, dst []byte) ([]byte, e
 		if err != nil {
 			return err
 		}
-		if !info.Sharded() && series == nil {
+		if !info.Sharded() && series == nil && identified(op, info) == nil {
 			r.targets.note(op.Req.Spec.Name, info, 1)
 			if dst, err = r.toHome(op, info, dst[:from]); err != nil || !staleWriteErrors(dst[from-4:]) {
 				return err
@@ -205,6 +205,10 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 		if info, err = b.placed(info); err != nil {
 			return dst, err
 		}
+		if err := identified(b.op, info); err != nil {
+			b.failPending(err)
+			break
+		}
 		if b.stale = nil; b.ordered {
 			err = b.runOrdered(info)
 		} else {
@@ -229,9 +233,7 @@ func (b *writeBatch) run(ns string, dst []byte) ([]byte, error) {
 			if !isStale(err) || transactionOf(b.op) != nil {
 				return dst, err
 			}
-			for _, i := range b.pending {
-				b.fail(i, err)
-			}
+			b.failPending(err)
 			break
 		}
 	}
@@ -477,6 +479,13 @@ func (b *writeBatch) fail(i int, err error) {
 		d = append(d, rebuildElements(e.Details, nil)...)
 	}
 	b.errs[i] = value.Append(d, "errmsg", value.NewString(e.Message))
+}
+
+// failPending fails the statements that are not done yet.
+func (b *writeBatch) failPending(err error) {
+	for _, i := range b.pending {
+		b.fail(i, err)
+	}
 }
 
 // reply writes the batch's result as the command's.

@@ -107,6 +107,21 @@ var ddlUnderWay = []struct{ db, cmd, phase string }{
 	{"db", `{"convertToCapped": "plain", "size": 4096}`, "convertCollection"},
 }
 
+// readyForDDL creates what one of ddlUnderWay is about.
+func (c *testCluster) readyForDDL(cmd string) {
+	c.t.Helper()
+	c.fill(20)
+	c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}, {"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
+	c.run("db", `{"insert": "plain", "documents": [{"_id": 1}]}`)
+	c.run("other", `{"insert": "plain", "documents": [{"_id": 1}]}`)
+	if strings.Contains(cmd, "createIndexes") {
+		c.run("db", `{"dropIndexes": "c", "index": "kg"}`)
+	}
+	if strings.Contains(cmd, "convertToCapped") { // it is a run if the catalog has the collection
+		c.run("admin", `{"moveCollection": "db.plain", "toShard": "shard1"}`)
+	}
+}
+
 // setUserWriteBlockMode waits for DDL that has begun, which is executed to its end on all shards, although it has them do things for it. It used to reply while the DDL went on. Meanwhile no other
 // DDL begins, and users write.
 func TestTheBlockWaitsForDDL(t *testing.T) {
@@ -114,16 +129,7 @@ func TestTheBlockWaitsForDDL(t *testing.T) {
 	for _, x := range ddlUnderWay {
 		t.Run(x.cmd, func(t *testing.T) {
 			c := newTestCluster(t, 2)
-			c.fill(20)
-			c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"g": 1}, "name": "g"}, {"key": {"k": 1, "g": 1}, "name": "kg"}]}`)
-			c.run("db", `{"insert": "plain", "documents": [{"_id": 1}]}`)
-			c.run("other", `{"insert": "plain", "documents": [{"_id": 1}]}`)
-			if strings.Contains(x.cmd, "createIndexes") {
-				c.run("db", `{"dropIndexes": "c", "index": "kg"}`)
-			}
-			if strings.Contains(x.cmd, "convertToCapped") { // it is a run if the catalog has the collection
-				c.run("admin", `{"moveCollection": "db.plain", "toShard": "shard1"}`)
-			}
+			c.readyForDDL(x.cmd)
 			reached, release := c.hangAt("shard0", x.phase)
 			ddl := c.later(x.db, x.cmd)
 			reached()
