@@ -262,11 +262,7 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 // new primary would let writes into a collection that other shards have dropped already.
 func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for _, d := range ds {
-		take := x.Locks.Collection
-		if catalog.CollOf(d.name) == "" {
-			take = x.Locks.Database
-		}
-		unlock, err := take(ctx, d.name, lock.X)
+		unlock, err := x.lock(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -296,6 +292,21 @@ func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string
 		}
 		return more(s, u)
 	})
+}
+
+// lock waits for every write in flight to what a section blocks. A collection's DDL waits for transactions as on one node; operations on a database's other
+// collections are let through meanwhile. When all transactions that had begun with it are over, it does not let later ones through any more.
+func (x Sections) lock(ctx context.Context, d *sectionDoc) (unlock func(), err error) {
+	if catalog.CollOf(d.name) != "" {
+		return x.Locks.Collection(ctx, d.name, lock.X)
+	}
+	unlock, err = x.State.patiently(ctx, func(wait time.Duration) (func(), error) {
+		return x.Locks.DatabaseWithin(ctx, d.name, lock.X, wait)
+	})
+	if mongoerr.CodeOf(err) == mongoerr.LockTimeout {
+		return x.Locks.Database(ctx, d.name, lock.X)
+	}
+	return unlock, err
 }
 
 // put stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
