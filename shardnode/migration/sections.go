@@ -262,6 +262,9 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 // new primary would let writes into a collection that other shards have dropped already.
 func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for _, d := range ds {
+		if err := x.State.awaitDropped(ctx, d); err != nil {
+			return err
+		}
 		unlock, err := x.lock(ctx, d)
 		if err != nil {
 			return err
@@ -309,11 +312,39 @@ func (x Sections) lock(ctx context.Context, d *sectionDoc) (unlock func(), err e
 	return unlock, err
 }
 
+// awaitDropped waits until no dropDatabase holds the database of a collection. Its run and one of that database's collections exclude each other, so that the collection is of a new database of the name,
+// which has another primary shard: the documents here would be dropped with those of the former one.
+func (s *ShardState) awaitDropped(ctx context.Context, d *sectionDoc) error {
+	db := catalog.DBOf(d.name)
+	if db == d.name {
+		return nil
+	}
+	ask := time.NewTicker(leftOverAfter)
+	defer ask.Stop()
+	for {
+		c := s.ddlSections()[db]
+		if c == nil || !c.all || c.ddl == d.id {
+			return nil
+		}
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ask.C:
+			s.endLeftOver(ctx, db, c)
+		}
+	}
+}
+
 // put stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
 // takes no lock.
 func (x Sections) put(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc) error {
 	docs := sectionDocs(x.Docs)
 	other, ok, err := docs.GetIn(s, d.ID())
+	if db := catalog.DBOf(d.name); err == nil && !ok && db != d.name { // it may have been dropped since awaitDropped
+		other, ok, err = docs.GetIn(s, value.NewString(db))
+		ok = ok && other.all
+	}
 	if err == nil && ok && other.id != d.id {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
 	}
