@@ -524,6 +524,7 @@ func chunkFor(info *cluster.CollectionInfo, r *msg.Range) (c *cluster.Chunk, err
 // prepareRecipient creates the collection on a shard that does not have it yet, like the donor's. (The
 // database's primary shard need not have it: for the sessions collection that is the config server.)
 func (m *Manager) prepareRecipient(ctx context.Context, e *cluster.CollectionEntry, from, to string) error {
+	m.clock.AdvanceTopology(m.registry.Topology()) // whose time every later reply tells: a drop or rename looks for copies on shards that have joined
 	db, _ := cluster.SplitNS(e.NS)
 	j := &shardJob{m: m, req: &msg.ShardCollection{NS: e.NS}, db: &cluster.DatabaseInfo{Name: db, Primary: from}, uuid: e.UUID}
 	found, err := j.listed(ctx)

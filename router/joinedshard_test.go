@@ -78,3 +78,41 @@ func TestShardJoinsDuringShardCollection(t *testing.T) {
 	}
 	c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 }
+
+// A shard that joins while a drop or rename has blocked the collection everywhere is made an empty copy for a migration that cannot commit: it goes, or gets the new name. It used to
+// stay under the former name, with the UUID of the renamed collection, of which no chunk could come there any more.
+func TestShardThatJoinsBehindTheSectionsKeepsNoCopy(t *testing.T) {
+	for _, x := range []struct{ db, cmd, phase, now string }{
+		{"db", `{"drop": "c"}`, "dropCollection", ""}, {"admin", `{"renameCollection": "db.c", "to": "db.d"}`, "renameMetadata", "d"},
+	} {
+		c := newTestCluster(t, 2)
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+		c.insertKeys("c", 1, 10)
+		reached, release := c.hangAt("shard0", x.phase)
+		answer := c.later(x.db, x.cmd)
+		reached()
+		c.addSet("shardx")
+		has := func(name string) bool {
+			return c.server["shardx"].Node.Engine.Catalog().Lookup("db."+name) != nil
+		}
+		moved := c.later("admin", `{"moveChunk": "db.c", "find": {"k": 0}, "to": "shardx"}`)
+		c.until("the new shard has a copy", func() bool { return has("c") })
+		release()
+		if m := <-answer; m["ok"] != 1.0 {
+			t.Errorf("%s: %v", x.cmd, m)
+		}
+		if m := <-moved; m["ok"] == 1.0 {
+			t.Errorf("the migration: %v", m)
+		}
+		c.leftOver()
+		if has("c") || has("d") != (x.now == "d") {
+			t.Errorf("%s: the new shard has c: %v, d: %v", x.cmd, has("c"), has("d"))
+		}
+		if x.now != "" {
+			c.run("admin", `{"moveChunk": "db.d", "find": {"k": 0}, "to": "shardx"}`)
+			c.expect(c.counted(x.now, 1), `10`)
+		}
+		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
+	}
+}

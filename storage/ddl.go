@@ -227,6 +227,9 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 		}
 		return nil, namespaceExists(spec.NS)
 	}
+	if u.Catalog().LookupUUID(spec.UUID) != nil {
+		return nil, uuidExists(spec.UUID)
+	}
 	for _, cat := range []*catalog.Snapshot{u.Catalog(), u.behind.catalog(u.e.Catalog())} { // what the unit sees may be older
 		if err := sameCase(cat, catalog.DBOf(spec.NS)); err != nil {
 			return nil, err
@@ -251,7 +254,7 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 			return err
 		}
 		if ch.cat.LookupUUID(c.UUID) != nil {
-			return mongoerr.Newf(mongoerr.NamespaceExists, "a collection with UUID %x exists", c.UUID[:])
+			return uuidExists(c.UUID)
 		}
 		ch.put(nil, c)
 		return nil
@@ -267,6 +270,10 @@ func (u *UnitOfWork) CreateCollection(spec CollectionSpec) (*catalog.Collection,
 
 func namespaceExists(ns string) error {
 	return mongoerr.Newf(mongoerr.NamespaceExists, "Collection %s already exists.", ns)
+}
+
+func uuidExists(id catalog.UUID) error {
+	return mongoerr.Newf(mongoerr.NamespaceExists, "a collection with UUID %s exists", id)
 }
 
 // sameCase rejects a database name that differs from an existing one only in case.

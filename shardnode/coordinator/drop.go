@@ -129,6 +129,11 @@ func (d *drop) remove(ctx context.Context, r *run) error {
 	if _, err := r.onConfig(ctx, gone); err != nil {
 		return err
 	}
+	if !d.at.Alone {
+		if err := r.blockJoined(ctx, &d.at.Shards, d.names()...); err != nil {
+			return err
+		}
+	}
 	return r.lastOnEach(ctx, d.at.Shards, d.names(), func(id string, release []string) msg.Message {
 		ns := d.tracked()
 		if id == r.m.State.ID {

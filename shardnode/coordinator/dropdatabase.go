@@ -5,12 +5,16 @@ import (
 
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/storage/catalog"
 )
 
 // dropDatabase removes a database with its contents from all shards and the catalog.
 type dropDatabase struct {
 	req *msg.ShardDropDatabase
 	at  msg.DropDatabaseFound
+	// repeated means that the database may have been removed from the catalog before.
+	repeated bool
 }
 
 func (m *Coordinators) dropDatabase(op *command.Op, req *msg.ShardDropDatabase, dst []byte) ([]byte, error) {
@@ -63,7 +67,15 @@ func (d *dropDatabase) allowMigrations(ctx context.Context, r *run, allow bool) 
 
 // remove drops the entries of the collections, the documents (this shard's last, since change streams get the event from its
 // oplog), and the entry of the database.
+//
+// Hazard: when that is repeated, the database may have gone and another one of its name have come, on a shard that has joined since. All documents of the former one have gone before its entry.
 func (d *dropDatabase) remove(ctx context.Context, r *run) error {
+	if d.repeated || r.continued {
+		if gone, err := d.gone(ctx, r); err != nil || gone {
+			return err
+		}
+	}
+	d.repeated = true
 	for _, c := range d.at.Collections {
 		if _, err := r.onConfig(ctx, &msg.RemoveCollection{NS: c.NS, UUID: c.UUID}); err != nil {
 			return err
@@ -77,6 +89,16 @@ func (d *dropDatabase) remove(ctx context.Context, r *run) error {
 	}
 	_, err = r.onConfig(ctx, &msg.RemoveDatabase{DB: d.req.DB, Version: d.at.Version})
 	return err
+}
+
+// gone reports whether the catalog no longer has the database, or has another one of its name.
+func (d *dropDatabase) gone(ctx context.Context, r *run) (bool, error) {
+	docs, err := r.m.readCatalog(ctx, "databases", value.Doc(value.F("_id", value.NewString(d.req.DB))))
+	if err != nil || len(docs) == 0 {
+		return err == nil, err
+	}
+	id, _ := catalog.UUIDFrom(value.Lookup(value.LookupDoc(docs[0], "version"), "uuid"))
+	return id != catalog.UUID(d.at.Version), nil
 }
 
 func (d *dropDatabase) undo(ctx context.Context, r *run) error {

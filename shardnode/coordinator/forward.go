@@ -275,7 +275,8 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 // send has every shard execute the command.
 //
 // Invariant: once a shard has executed a collMod or a dropIndexes, the others are asked until they have, too, whatever they answer: nothing reverts what it has changed. A createIndexes is
-// undone instead. Repeated, the phase finds that the shard has executed it, so that another primary does the same.
+// undone instead. Repeated, the phase finds that the shard has executed it, so that another primary does the same. As long as a shard has not answered, it may have executed the command before, whatever another one
+// refuses.
 func (f *forward) send(ctx context.Context, r *run) error {
 	if f.at.Nothing {
 		return nil
@@ -284,7 +285,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	executed := false
+	executed := false // by a shard, or by one that has not answered
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
@@ -296,7 +297,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 		answer, err = f.asBefore(id, answer, err)
 		mu.Lock()
 		defer mu.Unlock()
-		executed = executed || err == nil
+		executed = executed || err == nil || cluster.Transient(err)
 		if err == nil && id != f.at.Idle {
 			replies = append(replies, answer)
 		}

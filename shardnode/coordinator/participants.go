@@ -105,7 +105,7 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 // sections in the unit of work that removes the state document (run.remove): until all shards have done their parts no reader sees a part of the change and, since
 // the database's collections without an entry are on this shard, nothing takes a name that is dropped.
 //
-// The removal need not be durable when the client is answered. If it is lost, the phase is repeated and finds everything done: whatever
+// The removal need not be durable when the client is answered, but for zones (rezones). If it is lost, the phase is repeated and finds everything done: whatever
 // has happened to the names since comes after the removal in this shard's log, and is lost with it.
 func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id string, release []string) msg.Message) error {
 	here := r.m.State.ID
@@ -171,6 +171,18 @@ func (r *run) blockListed(ctx context.Context, shards *[]string, kind string, na
 		}
 		*shards, r.entered = append(joined, *shards...), listed
 	}
+}
+
+// blockJoined has shards that have joined since they were listed enter the run's critical section of names, too, and adds them to those that the operation has listed. It follows the change of the
+// catalog: before it, a shard that has joined may have been given an empty copy of the collection for a migration, which cannot commit any more, and which would keep the former name.
+//
+// Invariant: a shard with such a copy is added. None is created after the change of the catalog (admitsCopy), and the config server's reply to the change has brought the topology time of
+// each shard for which it has had one created before.
+func (r *run) blockJoined(ctx context.Context, shards *[]string, names ...string) error {
+	if r.m.State.Clock.Topology() <= r.entered {
+		return nil
+	}
+	return r.blockListed(ctx, shards, msg.BlockReadsAndWrites, names...)
 }
 
 // participantBlock is the message that begins or ends the run's critical section of names. An operation that is not executed beside index builds is refused by the

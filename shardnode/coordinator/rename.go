@@ -280,6 +280,9 @@ func (n *rename) carryOut(ctx context.Context, r *run) error {
 	if cerr := <-catalog; err == nil {
 		err = cerr
 	}
+	if err == nil && !n.at.Alone {
+		err = r.blockJoined(ctx, &n.at.Shards, n.names()...)
+	}
 	if err != nil {
 		return err
 	}

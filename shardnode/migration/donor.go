@@ -499,30 +499,12 @@ func (d *donor) waitSteady(ctx context.Context) error {
 	}
 }
 
-// migrationLockWait is the duration of one attempt to lock the collection; writers queue behind it meanwhile.
-const migrationLockWait = 500 * time.Millisecond
-
-// lockForCommit locks the collection exclusively: once it holds the lock, every write in flight has committed. It
-// waits for transactions that have written, at most for the lifetime of a transaction, and lets writers through
-// between two attempts.
-func (d *donor) lockForCommit(op *command.Op) (*lock.Locker, error) {
-	m := d.m
-	end := m.Now().Add(time.Duration(m.Params.Int("transactionLifetimeLimitSeconds"))*time.Second + time.Second)
-	for pause := migrationLockWait / 16; ; pause = min(2*pause, 2*migrationLockWait) {
-		locks := m.Locks.NewLocker()
-		locks.SetTimeout(migrationLockWait)
-		err := locks.LockCollection(op, catalog.DBOf(d.ns), d.ns, lock.X)
-		if err == nil {
-			return locks, nil
-		}
-		locks.UnlockAll()
-		if mongoerr.CodeOf(err) != mongoerr.LockTimeout || m.Now().After(end) {
-			return nil, err
-		}
-		if err := cluster.Sleep(op, pause); err != nil {
-			return nil, err
-		}
-	}
+// lockForCommit locks the collection exclusively: once it holds the lock, every write in flight has committed. It gives up when it has
+// waited for longer than a transaction lives.
+func (d *donor) lockForCommit(op *command.Op) (unlock func(), err error) {
+	return d.m.state.patiently(op, func(wait time.Duration) (func(), error) {
+		return d.m.Locks.CollectionWithin(op, d.ns, lock.X, wait)
+	})
 }
 
 // announce informs the shard's secondaries that the placement is about to change.
@@ -581,13 +563,13 @@ func (d *donor) transferRest(ctx context.Context, c *catalog.Collection) error {
 // shard's own table would still call it the owner, and it would acknowledge writes that the recipient never sees.
 func (d *donor) commit(op *command.Op) (committed bool, err error) {
 	s := d.m.state
-	locks, err := d.lockForCommit(op)
+	unlock, err := d.lockForCommit(op)
 	if err != nil {
 		return false, err
 	}
 	critical, err := s.EnterCritical(d.ns, "moveChunk")
 	c := d.m.Engine.Catalog().Lookup(d.ns)
-	locks.UnlockAll()
+	unlock()
 	if err != nil {
 		return false, err
 	}

@@ -262,11 +262,10 @@ func (x Sections) Enter(ctx context.Context, req *msg.ParticipantBlock, more fun
 // new primary would let writes into a collection that other shards have dropped already.
 func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string, more func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for _, d := range ds {
-		take := x.Locks.Collection
-		if catalog.CollOf(d.name) == "" {
-			take = x.Locks.Database
+		if err := x.State.awaitDropped(ctx, d); err != nil {
+			return err
 		}
-		unlock, err := take(ctx, d.name, lock.X)
+		unlock, err := x.lock(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -298,11 +297,54 @@ func (x Sections) enter(ctx context.Context, ds []*sectionDoc, noBuilds []string
 	})
 }
 
+// lock waits for every write in flight to what a section blocks. A collection's DDL waits for transactions as on one node; operations on a database's other
+// collections are let through meanwhile. When all transactions that had begun with it are over, it does not let later ones through any more.
+func (x Sections) lock(ctx context.Context, d *sectionDoc) (unlock func(), err error) {
+	if catalog.CollOf(d.name) != "" {
+		return x.Locks.Collection(ctx, d.name, lock.X)
+	}
+	unlock, err = x.State.patiently(ctx, func(wait time.Duration) (func(), error) {
+		return x.Locks.DatabaseWithin(ctx, d.name, lock.X, wait)
+	})
+	if mongoerr.CodeOf(err) == mongoerr.LockTimeout {
+		return x.Locks.Database(ctx, d.name, lock.X)
+	}
+	return unlock, err
+}
+
+// awaitDropped waits until no dropDatabase holds the database of a collection. Its run and one of that database's collections exclude each other, so that the collection is of a new database of the name,
+// which has another primary shard: the documents here would be dropped with those of the former one.
+func (s *ShardState) awaitDropped(ctx context.Context, d *sectionDoc) error {
+	db := catalog.DBOf(d.name)
+	if db == d.name {
+		return nil
+	}
+	ask := time.NewTicker(leftOverAfter)
+	defer ask.Stop()
+	for {
+		c := s.ddlSections()[db]
+		if c == nil || !c.all || c.ddl == d.id {
+			return nil
+		}
+		select {
+		case <-c.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ask.C:
+			s.endLeftOver(ctx, db, c)
+		}
+	}
+}
+
 // put stages a section. It replaces no other run's, which may have been entered since endOther looked: the recipient of a migration
 // takes no lock.
 func (x Sections) put(s *storage.Snapshot, u *storage.UnitOfWork, d *sectionDoc) error {
 	docs := sectionDocs(x.Docs)
 	other, ok, err := docs.GetIn(s, d.ID())
+	if db := catalog.DBOf(d.name); err == nil && !ok && db != d.name { // it may have been dropped since awaitDropped
+		other, ok, err = docs.GetIn(s, value.NewString(db))
+		ok = ok && other.all
+	}
 	if err == nil && ok && other.id != d.id {
 		err = mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "%s is in a critical section: %s", d.name, other.why)
 	}

@@ -29,11 +29,11 @@ func (d *Docs) Unreadable(ns string, doc []byte, err error) {
 	}
 }
 
-// WriteWith runs f in a unit of work over a fresh snapshot and commits it; after a conflict it starts again.
+// WriteWith runs f in a unit of work over a fresh snapshot and commits it; after a conflict, also about a name that another unit has taken meanwhile, it starts again.
 func (d *Docs) WriteWith(ctx context.Context, wc replication.WriteConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
 	for {
-		err := d.tryUnit(ctx, wc, f)
-		if err == nil || !(storage.ErrConflict(err) || mongoerr.CodeOf(err) == mongoerr.NamespaceExists) {
+		staged, err := d.tryUnit(ctx, wc, f)
+		if err == nil || !(storage.ErrConflict(err) || staged && mongoerr.CodeOf(err) == mongoerr.NamespaceExists) {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -42,16 +42,16 @@ func (d *Docs) WriteWith(ctx context.Context, wc replication.WriteConcern, f fun
 	}
 }
 
-func (d *Docs) tryUnit(ctx context.Context, wc replication.WriteConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) error {
+func (d *Docs) tryUnit(ctx context.Context, wc replication.WriteConcern, f func(s *storage.Snapshot, u *storage.UnitOfWork) error) (staged bool, err error) {
 	s := d.Engine.Snapshot()
 	defer s.Release()
 	u := d.Engine.NewUnitOfWork(s)
 	defer u.Rollback()
 	if err := f(s, u); err != nil {
-		return err
+		return false, err
 	}
-	_, err := d.Set.Commit(ctx, u, wc)
-	return err
+	_, err = d.Set.Commit(ctx, u, wc)
+	return true, err
 }
 
 // Snapshot implements Store.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // databaseOf returns the database of a namespace.
@@ -15,12 +16,12 @@ func databaseOf(ns string) string {
 
 // Collection locks a collection, with intent locks above it, and returns the function that unlocks it.
 func (m *Manager) Collection(ctx context.Context, ns string, mode Mode) (unlock func(), err error) {
-	return m.take(ctx, func(l *Locker) error { return l.LockCollection(ctx, databaseOf(ns), ns, mode) })
+	return m.CollectionWithin(ctx, ns, mode, -1)
 }
 
 // Database locks a whole database, like Collection.
 func (m *Manager) Database(ctx context.Context, db string, mode Mode) (unlock func(), err error) {
-	return m.take(ctx, func(l *Locker) error { return l.LockDatabase(ctx, db, mode) })
+	return m.DatabaseWithin(ctx, db, mode, -1)
 }
 
 // lockers recycles Lockers: with its counts a Locker takes a kilobyte, as much as everything else that a small
@@ -32,6 +33,22 @@ type Holder interface {
 	// ShowLocks shows the newest of the operation's Lockers, from before it waits until HideLocks.
 	ShowLocks(l *Locker)
 	HideLocks(l *Locker)
+}
+
+// CollectionWithin is Collection that waits for each lock at most for a duration, without a bound if it is negative.
+func (m *Manager) CollectionWithin(ctx context.Context, ns string, mode Mode, wait time.Duration) (unlock func(), err error) {
+	return m.take(ctx, func(l *Locker) error {
+		l.SetTimeout(wait)
+		return l.LockCollection(ctx, databaseOf(ns), ns, mode)
+	})
+}
+
+// DatabaseWithin is Database that waits for each lock at most for a duration, like CollectionWithin.
+func (m *Manager) DatabaseWithin(ctx context.Context, db string, mode Mode, wait time.Duration) (unlock func(), err error) {
+	return m.take(ctx, func(l *Locker) error {
+		l.SetTimeout(wait)
+		return l.LockDatabase(ctx, db, mode)
+	})
 }
 
 func (m *Manager) take(ctx context.Context, f func(*Locker) error) (unlock func(), err error) {
