@@ -285,7 +285,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	executed := false // by a shard, or by one that has not answered
+	executed := false  // by a shard, or by one that has not answered
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
