@@ -364,10 +364,10 @@ func atMajority(wait time.Duration) []byte {
 }
 
 func (r *Router) coordinatedWith(op *command.Op, generic []byte, info *cluster.CollectionInfo, m msg.Message, dst []byte) ([]byte, error) {
-	id, from := cluster.NewUUID(), len(dst)
+	id, from, since := cluster.NewUUID(), len(dst), r.Clock.ClusterTime()
 	var changing time.Time // since when the shard's members have been changing their roles
 	for again, try := false, 0; ; again = true {
-		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(again)))
+		request := value.Doc(value.F("id", value.NewBinary(4, id[:])), value.F("again", value.NewBool(again)), value.F("since", value.NewTimestampU64(since)))
 		body := rebuild(msg.Doc(m), nil, value.Append(slices.Clone(generic), msg.RequestID, value.NewDocument(request)))
 		began := time.Now()
 		dst, err := r.relay(op, info.DB.Primary, body, cluster.AppendDatabaseVersion(nil, info.DB.Version), dst[:from])

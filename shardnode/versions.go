@@ -71,9 +71,9 @@ var selfChecked = map[string]bool{
 // checkAdmitted compares the versions of a command before it begins, whatever it does: a router with an outdated
 // placement gets an error, and handlers need not check. Commands that change the catalog compare them again under
 // their locks (LockVersioned). Commands that a coordinator executes do not wait here for a critical section to end: it may be that of the run that the
-// request joins, and all their waiting is bounded by their wtimeout (package coordinator).
+// request joins, and all their waiting is bounded by their wtimeout (package coordinator). Of those that are sent again the coordinator looks first whether they have been executed.
 func (n *Node) checkAdmitted(op *command.Op) error {
-	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] {
+	if op.Req.ShardVersion == nil && op.Req.DatabaseVer == nil || n.Sharding() == nil || selfChecked[op.Req.Spec.Name] || coordinator.SentAgain(op) {
 		return nil
 	}
 	ns := op.Req.NS("$cmd")

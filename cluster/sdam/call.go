@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -199,13 +200,13 @@ func withPreference(m *wire.Message, p *cluster.ReadPreference) *wire.Message {
 
 // idempotent are the commands that have the same effect whether they run once or twice: reads, and catalog
 // commands that succeed if their effect is already in place. Not among them are getMore, whose cursor only one
-// member has; renameCollection and dropIndexes, which find nothing the second time; and the steps of migrations,
+// member has; renameCollection and dropIndexes, which find nothing the second time; drop and dropDatabase, which may find what another client has created since; and the steps of migrations,
 // which their senders repeat.
 var idempotent = words(`
 	find aggregate count distinct listCollections listIndexes listDatabases collStats dbStats dataSize explain dbHash
 	hello isMaster ping getParameter serverStatus buildInfo killCursors getClusterParameter validate getDefaultRWConcern filemd5
 	planCacheListFilters getShardVersion getDatabaseVersion splitVector top validateDBMetadata connectionStatus
-	create createIndexes collMod drop dropDatabase
+	create createIndexes collMod
 	setClusterParameter setDefaultRWConcern setFeatureCompatibilityVersion setUserWriteBlockMode
 	_configsvrCommitChunkMigration _configsvrBalancerStatus _configsvrEnsureChunkVersionIsGreaterThan _configsvrCreateDatabase
 	_configsvrShardCollection _configsvrDropCollection _configsvrRenameCollectionMetadata _configsvrRemoveDatabase _configsvrAddShard _configsvrAddShardToZone
@@ -214,8 +215,8 @@ var idempotent = words(`
 	_configsvrPauseMigrations _configsvrResumeMigrations
 	_flushRoutingTableCacheUpdates _flushRoutingTableCacheUpdatesWithWriteConcern _flushDatabaseCacheUpdatesWithWriteConcern _shardsvrCreateCollectionParticipant
 	_shardsvrDropCollectionParticipant _shardsvrDropDatabaseParticipant _shardsvrParticipantBlock _shardsvrEndLeftCriticalSections
-	_shardsvrMovePrimary _shardsvrMovePrimaryStore _shardsvrMovePrimaryForget _shardsvrAdoptSessions _configsvrCommitMovePrimary
-	_shardsvrDropCollection _shardsvrDropDatabase _shardsvrShardCollection _shardsvrRenameCollectionParticipant _configsvrRemoveCollection _configsvrReplaceUnsplittableCollection _shardsvrConvertToCappedParticipant _configsvrSetAllowMigrations _holdsCriticalSection`)
+	_shardsvrMovePrimaryStore _shardsvrMovePrimaryForget _shardsvrAdoptSessions _configsvrCommitMovePrimary
+	_shardsvrRenameCollectionParticipant _configsvrRemoveCollection _configsvrReplaceUnsplittableCollection _shardsvrConvertToCappedParticipant _configsvrSetAllowMigrations _holdsCriticalSection`)
 
 // decisions end a transaction for good: asking again returns its outcome.
 var decisions = words("commitTransaction abortTransaction coordinateCommitTransaction")
@@ -229,7 +230,7 @@ func words(text string) map[string]bool {
 }
 
 // repeatable reports whether a command may be sent again although it may have run: reads, retryable writes, and
-// commands between nodes that are designed for it.
+// commands between nodes that are designed for it. A request for a DDL coordinator is sent again by its router, which marks it.
 func repeatable(m *wire.Message) bool {
 	name := string(m.CommandName())
 	if !lookup(m.Body, "autocommit").IsMissing() {
@@ -237,6 +238,9 @@ func repeatable(m *wire.Message) bool {
 	}
 	if !lookup(m.Body, "txnNumber").IsMissing() {
 		return true
+	}
+	if !lookup(m.Body, msg.RequestID).IsMissing() {
+		return false
 	}
 	return idempotent[name] && !(name == "aggregate" && writes(m.Body))
 }

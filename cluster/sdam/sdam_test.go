@@ -347,7 +347,7 @@ func TestOnlyHarmlessCommandsAreRepeated(t *testing.T) {
 		{"commit lost", command("commitTransaction", txn, value.F("autocommit", value.NewBool(false))), true, 0, true},
 		{"abort interrupted", command("abortTransaction", txn, value.F("autocommit", value.NewBool(false))), false, mongoerr.InterruptedDueToReplStateChange, true},
 		{"indexes interrupted", command("createIndexes"), false, mongoerr.InterruptedDueToReplStateChange, true},
-		{"drop lost", command("drop"), true, 0, true},
+		{"drop lost", command("drop"), true, 0, false},
 		{"rename lost", command("renameCollection"), true, 0, false},
 		{"rename refused", command("renameCollection"), false, mongoerr.NotWritablePrimary, true},
 		{"indexes dropped, lost", command("dropIndexes"), true, 0, false},

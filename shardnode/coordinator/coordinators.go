@@ -233,8 +233,8 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	asked := parseRequestID(op.Req.Body)
 	if asked.again {
-		if done, ok, err := m.outcome(asked.id); err != nil || ok {
-			return append(dst, done...), err
+		if dst, ok, err := m.executedBefore(op, asked, ns, dst); err != nil || ok {
+			return dst, err
 		}
 	}
 	if err := m.abortBuilds(op, o); err != nil {
@@ -259,8 +259,8 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			continue
 		}
 		m.shareEnded(o, other.doc.op)
-		if dst, err = other.wait(op, dst); other.undone() && !m.isDiscarded(other) && !deliberate(other.err) {
-			continue // the obstacle may be gone; what was aborted on purpose must not begin again
+		if dst, err = other.wait(op, dst); m.mayBeginAgain(other) {
+			continue
 		}
 		return dst, err
 	}

@@ -56,6 +56,11 @@ func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes
 func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardCommand, kind string, dst []byte) ([]byte, error) {
 	f := &forward{kind: kind, req: c}
 	op.Stats.NS, op.Stats.Type = f.ns(), "command"
+	if asked := parseRequestID(op.Req.Body); asked.again {
+		if dst, ok, err := m.executedBefore(op, asked, f.ns(), dst); err != nil || ok {
+			return dst, err
+		}
+	}
 	h, err := m.lockFor(op, op, f)
 	if err != nil {
 		return dst, err

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -24,13 +25,18 @@ import (
 // outcomesNS is the namespace of the replies of completed runs.
 const outcomesNS = "config.system.sharding_ddl_outcomes"
 
-// outcomesKept is the time for which replies are kept, longer than the time for which routers retry a request.
-const outcomesKept = 2 * time.Minute
+// outcomesKept is the time for which replies are kept, longer than the time for which routers retry a request. A request that has waited for longer, behind another operation, and is sent again is refused
+// (executedBefore): so that is rare, and the replies to those who create thousands of collections take some megabytes.
+const outcomesKept = 10 * time.Minute
+
+// outcomesTidied is the interval at which older replies are removed.
+const outcomesTidied = 2 * time.Minute
 
 // requestID identifies a request of a router.
 type requestID struct {
 	id    catalog.UUID // zero for none
 	again bool         // it was sent before
+	since uint64       // the router's cluster time when it was sent first; 0 for a router of an earlier version
 }
 
 func parseRequestID(body []byte) (r requestID) {
@@ -39,8 +45,67 @@ func parseRequestID(body []byte) (r requestID) {
 		return r
 	}
 	r.id, _ = catalog.UUIDFrom(value.Lookup(d, "id"))
-	r.again = value.Lookup(d, "again").Truthy()
+	r.again, r.since = value.Lookup(d, "again").Truthy(), value.Lookup(d, "since").TimestampU64()
 	return r
+}
+
+// executedBefore answers a request that is sent again, if its run is under way, has completed, or was aborted on purpose. It compares the versions of any other, as is done with a new request on its
+// admission: those of a request that has been executed may be out of date.
+//
+// Invariant: an error about versions says that the request has not been executed, so that the router may send it to the database's present primary shard. It comes from a primary, which has the outcomes
+// of all earlier ones.
+//
+// Hazard: a router that was paused sends its request again when the outcome has been forgotten. Executed anew, a drop would remove what others have created meanwhile, so it is refused.
+func (m *Coordinators) executedBefore(op *command.Op, asked requestID, ns string, dst []byte) (reply []byte, ok bool, err error) {
+	for sure := false; ; sure = true {
+		if r := m.runFor(asked.id); r != nil { // before the outcome, which is stored before the run is forgotten
+			if reply, err = r.wait(op, dst); !m.mayBeginAgain(r) {
+				return reply, true, err
+			}
+		}
+		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+			return append(dst, done...), ok, err
+		}
+		if err = m.State.CheckVersion(op, ns); err == nil || migration.MeetsCritical(err) {
+			if err = asked.forgotten(m.State.Clock.ClusterTime()); err == nil {
+				return dst, false, nil
+			}
+		}
+		if sure {
+			return dst, false, err
+		}
+		if err := m.Linearize(op); err != nil {
+			return dst, false, err
+		}
+	}
+}
+
+// forgotten returns an error if the outcome of a request may have been removed since it was sent first.
+func (r requestID) forgotten(now uint64) error {
+	if r.since == 0 || storage.Timestamp(now).Seconds() < storage.Timestamp(r.since).Seconds()+uint32(outcomesKept/time.Second)-clockSlack {
+		return nil
+	}
+	return mongoerr.New(mongoerr.ExceededTimeLimit, "the operation was sent again too late: whether it has been executed is not known any more")
+}
+
+// clockSlack is by how many seconds the clocks of a router and of a shard may differ when an outcome is taken for forgotten.
+const clockSlack = 10
+
+// runFor returns the run that a request has begun or joined; nil for none.
+func (m *Coordinators) runFor(id catalog.UUID) *run {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.mu.runs {
+		if !id.IsZero() && (r.doc.request == id || slices.Contains(r.joined.ids, id)) {
+			return r
+		}
+	}
+	return nil
+}
+
+// mayBeginAgain reports whether a request that has waited for a run is executed anew, since the obstacle may be gone. What was aborted on purpose must not begin again.
+func (m *Coordinators) mayBeginAgain(r *run) bool {
+	return r.undone() && !m.isDiscarded(r) && !deliberate(r.err)
 }
 
 // outcome returns the fields of the reply to a request whose run has completed, or the error of one that was aborted.
@@ -172,7 +237,7 @@ func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 	there := m.Engine.Catalog().Lookup(outcomesNS) != nil
 	m.mu.Lock()
 	ctx := m.mu.ctx
-	if ctx.Err() != nil || there && time.Since(m.mu.tidied) < outcomesKept {
+	if ctx.Err() != nil || there && time.Since(m.mu.tidied) < outcomesTidied {
 		m.mu.Unlock()
 		return nil
 	}

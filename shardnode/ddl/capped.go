@@ -201,8 +201,10 @@ func (w *operation) replaceByCopy(ns string, uuid catalog.UUID) error {
 func (w *operation) stageReplacing(u *storage.UnitOfWork, c, copied *catalog.Collection) error {
 	w.ddl.node.Forget(u, c)
 	w.AuditRename(u, copied.NS, c.NS, c)
-	_, err := u.RenameCollection(copied, c.NS, c, false)
-	return err
+	if _, err := u.RenameCollection(copied, c.NS, c, false); err != nil {
+		return err
+	}
+	return namespace.AddOutcome(w.Op, u, nil)
 }
 
 // dropCopy drops a copy that has not been put in place.

@@ -72,10 +72,15 @@ func (cs *Commands) runCollMod(op *command.Op, dst []byte) ([]byte, error) {
 	if err := w.Retry(func() error { return w.modify(m) }); err != nil {
 		return dst, err
 	}
+	return m.reply(dst), nil
+}
+
+// reply appends what the command has changed.
+func (m *collMod) reply(dst []byte) []byte {
 	for _, f := range m.changes {
 		dst = value.Append(dst, f.Key, f.Val)
 	}
-	return dst, nil
+	return dst
 }
 
 func parseCollMod(op *command.Op, ns string) (*collMod, error) {
@@ -283,6 +288,9 @@ func (w *operation) modifyView(s *storage.Snapshot, v *namespace.View, m *collMo
 	if err := w.PutView(u, s, next); err != nil {
 		return err
 	}
+	if err := namespace.AddOutcome(w.Op, u, m.reply(nil)); err != nil {
+		return err
+	}
 	return w.Commit(u, w.Concern)
 }
 
@@ -376,6 +384,9 @@ func (w *operation) modifyCollection(s *storage.Snapshot, c *catalog.Collection,
 		return nil
 	}
 	w.ddl.node.Forget(u, c)
+	if err := namespace.AddOutcome(w.Op, u, m.reply(nil)); err != nil {
+		return err
+	}
 	return w.Commit(u, w.Concern)
 }
 

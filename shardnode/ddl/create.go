@@ -468,6 +468,9 @@ func (w *operation) createNamespace(c *newNamespace) error {
 		if err := w.stageNamespace(u, s, c); err != nil {
 			return err
 		}
+		if err := namespace.AddOutcome(w.Op, u, nil); err != nil {
+			return err
+		}
 		return w.Commit(u, w.Concern)
 	})
 }
