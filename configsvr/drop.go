@@ -46,6 +46,9 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 		return err
 	}
 	ids, err := m.shardIDs(ctx)
+	if err == nil {
+		err = m.registry.Complete()
+	}
 	if err != nil {
 		return err
 	}
