@@ -171,8 +171,8 @@ func (d *donor) releaseRecipient() {
 	m.wg.Go(func() { _ = d.send(d.life, &msg.RecvChunkReleaseCritSec{Migration: d.header()}, nil) })
 }
 
-// Undecided reports whether a migration from this shard has not been concluded.
+// Undecided reports whether a migration from this shard has not been concluded. It has its document until then, whether this version can read it or not.
 func Undecided(docs *statedoc.Docs, id catalog.UUID) (bool, error) {
-	_, ok, err := coordinatorDocs(docs).Get(id.Value())
-	return ok, err
+	doc, err := docs.Get(coordinatorsNS, id.Value())
+	return doc != nil, err
 }
