@@ -51,6 +51,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service()), n.Services.Add(re.Service()))
 	if err != nil {
 		n.warn("Migrations and DDL did not step up", err)
+		n.Repl.Failed(err)
 	}
 }
 
