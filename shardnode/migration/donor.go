@@ -39,6 +39,8 @@ type Config struct {
 	Locks    *lock.Manager // writers hold their collection in IX
 	Now      func() time.Time
 	Counts   *command.Opcounters // of what the node has done for clients
+	// Linearize makes sure that the node is still the primary, by asking a majority.
+	Linearize func(ctx context.Context) error
 }
 
 // Node has the methods that migrations use of the node that they run on.
