@@ -47,7 +47,7 @@ func TestParticipantsAreCertainThatNothingIsLeft(t *testing.T) {
 		&msg.NotifyShardingEvent{NS: "d.c", UUID: section.id, Event: value.Doc()},
 		&msg.RecvChunkReleaseCritSec{Migration: msg.Migration{NS: "d.c", ID: section.id}},
 		&msg.CreateCollectionParticipant{NS: "d.there", UUID: uuid},
-		&msg.ValidateShardKey{NS: "d.there", UUID: uuid, Key: key},
+		&msg.ValidateShardKey{NS: "d.there", UUID: uuid, Key: key, Confirm: true},
 	}
 	u := m.Engine.NewUnitOfWork(nil)
 	if _, err := u.CreateCollection(storage.CollectionSpec{NS: "d.there", UUID: uuid, Options: value.Doc()}); err != nil {
