@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sort"
 	"strings"
@@ -52,6 +53,7 @@ type Registry struct {
 	mu     struct {
 		sync.RWMutex
 		byID     map[string]*Shard
+		odd      map[string]unusableEntry // by id
 		topology uint64
 	}
 	refreshing chan struct{} // full during a reload
@@ -86,6 +88,9 @@ func ParseShard(doc []byte) (*Shard, error) {
 
 // Reload reloads config.shards. Shards whose set did not change keep their peer and its connections. An invalid
 // entry, or one without a valid address, is skipped: looking it up fails, but the other shards remain reachable.
+//
+// Hazard: such a shard has not left the cluster. It may have data, and operations that wait for it: looking it up does not fail with ShardNotFound, by which callers know
+// that a shard was removed.
 func (r *Registry) Reload(ctx context.Context) error {
 	return r.reloadUnless(ctx, func() bool { return false })
 }
@@ -111,10 +116,13 @@ func (r *Registry) reloadUnless(ctx context.Context, done func() bool) error {
 	r.mu.RLock()
 	old := r.mu.byID
 	r.mu.RUnlock()
-	next := make(map[string]*Shard, len(docs))
+	next, odd := make(map[string]*Shard, len(docs)), make(map[string]unusableEntry)
 	for _, d := range docs {
 		s, err := ParseShard(d)
 		if err != nil {
+			if id := value.Lookup(d, "_id"); id.T == value.String {
+				odd[id.Str()] = unusable(d, err)
+			}
 			continue
 		}
 		if o := old[s.ID]; o != nil && o.sameSet(s) {
@@ -125,6 +133,7 @@ func (r *Registry) reloadUnless(ctx context.Context, done func() bool) error {
 				Release(o.Peer) // first: dialling a set that this one still follows would return the same
 			}
 			if s.Peer, err = r.dial(s.SetName, s.Hosts); err != nil {
+				odd[s.ID] = unusable(d, err)
 				continue
 			}
 		}
@@ -132,11 +141,37 @@ func (r *Registry) reloadUnless(ctx context.Context, done func() bool) error {
 		next[s.ID] = s
 	}
 	r.mu.Lock()
-	r.mu.byID, r.mu.topology = next, topology
+	r.mu.byID, r.mu.odd, r.mu.topology = next, odd, topology
 	r.mu.Unlock()
 	for id, o := range old {
 		if next[id] == nil {
 			Release(o.Peer)
+		}
+	}
+	return nil
+}
+
+// unusableEntry is the error of a lookup of a shard whose entry is there, but cannot be used.
+type unusableEntry struct {
+	err   error
+	added bool // the shard was added to the cluster: the entry has the time of that
+}
+
+func unusable(entry []byte, err error) unusableEntry {
+	return unusableEntry{
+		mongoerr.Newf(mongoerr.FailedToParse, "the entry of shard %s in config.shards cannot be used: %v", value.Lookup(entry, "_id").Str(), err),
+		value.Lookup(entry, "topologyTime").TimestampU64() != 0,
+	}
+}
+
+// Complete returns an error if a shard was in the cluster, at the last load, that All does not list because its entry cannot be used. What a client has
+// written beside the shards' entries is no shard, and has no data.
+func (r *Registry) Complete() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, id := range slices.Sorted(maps.Keys(r.mu.odd)) {
+		if odd := r.mu.odd[id]; odd.added {
+			return odd.err
 		}
 	}
 	return nil
@@ -191,7 +226,7 @@ func (s *Shard) ConnString() string {
 	return s.Host
 }
 
-// Shard finds a shard by id, replica set name, host or connection string, reloading once if it is not known.
+// Shard finds a shard by id, replica set name, host or connection string, reloading once if it is not known. It returns ShardNotFound only if config.shards has no such _id.
 func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
 	r.follow(ctx)
 	if s := r.find(key); s != nil {
@@ -205,6 +240,12 @@ func (r *Registry) Shard(ctx context.Context, key string) (*Shard, error) {
 	}
 	if s := r.find(key); s != nil {
 		return s, nil
+	}
+	r.mu.RLock()
+	odd, there := r.mu.odd[key]
+	r.mu.RUnlock()
+	if there {
+		return nil, odd.err
 	}
 	return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", key)
 }

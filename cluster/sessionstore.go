@@ -115,7 +115,10 @@ func (s *ShardedSessions) askConfig(ctx context.Context) error {
 }
 
 // RefreshSessions implements SessionStore. The first node that writes records creates the collection.
+//
+// Hazard: the config server's primary, which is asked to create it, may have no sessions to write, and would not notice that the collection that it knows has been dropped. Its table is therefore read again.
 func (s *ShardedSessions) RefreshSessions(ctx context.Context, ids []LogicalSessionID, at time.Time) error {
+	s.catalog.InvalidateCollection(SessionsNS)
 	refresh := func(p PeerSessionStore, part []LogicalSessionID) error { return p.RefreshSessions(ctx, part, at) }
 	err := s.each(ctx, ids, refresh)
 	if mongoerr.CodeOf(err) != mongoerr.NamespaceNotSharded {

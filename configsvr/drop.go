@@ -30,8 +30,12 @@ func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.Collec
 	return docs[0], e, err
 }
 
-// dropCollection removes a sharded collection from all shards, and then from the catalog: until its entry is gone, a repeated
-// drop finds it and finishes what an earlier one began.
+// dropCollection removes the sessions collection, whose DDL no shard coordinates, from the catalog, and then from all shards.
+//
+// It has no state document. Invariant: whatever interrupts it, the collection exists as before, or it has no entry and the next node that writes its sessions has it created, which takes over what is left of it on
+// shards (createSessions, adopt). Its documents are written again by those who use the sessions. The critical sections, which keep out those who know the former entry, end with the primary that holds them.
+//
+// Hazard: with the entry removed last, a drop that was interrupted left an entry of a collection that shards did not have, and no session of their ranges could be stored any more.
 func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]byte) error {
 	unlock, err := m.ddl.lock(ctx, ns)
 	if err != nil {
@@ -46,6 +50,9 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 		return err
 	}
 	ids, err := m.shardIDs(ctx)
+	if err == nil {
+		err = m.registry.Complete()
+	}
 	if err != nil {
 		return err
 	}
@@ -58,13 +65,13 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	if err != nil {
 		return err
 	}
+	if err := m.forget(ctx, ns, e.UUID, forgotten{}); err != nil {
+		return err
+	}
 	for _, id := range ids {
 		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != reporter}); err != nil {
 			return err
 		}
-	}
-	if err := m.forget(ctx, ns, e.UUID, forgotten{}); err != nil {
-		return err
 	}
 	m.refreshShards(ctx, ns, ids)
 	m.log(ctx, "dropCollection", ns, doc())

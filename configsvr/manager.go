@@ -120,6 +120,31 @@ var configIndexes = []index{
 	{"placementHistory", []string{"nss", "-timestamp"}, true},
 }
 
+// StepUp prepares a new primary for the commands of the config server. It returns an error only if these cannot be executed at all, because the cluster's id is not known. unready is the
+// error of Init, which has to be repeated (Initialize).
+//
+// Hazard: a document that a client has written, for example a duplicate under a unique index, can make Init fail for good. If the config server did not serve then, nobody could remove it.
+func (m *Manager) StepUp(ctx context.Context) (unready, err error) {
+	if err := m.initVersion(ctx); err != nil {
+		return nil, err
+	}
+	return m.Init(ctx), nil
+}
+
+// The pauses between two attempts of Initialize.
+const initPause, longestInitPause = 100 * time.Millisecond, 10 * time.Second
+
+// Initialize repeats Init, which has failed with err, until it succeeds or ctx ends. Without it nothing is balanced until the next election.
+func (m *Manager) Initialize(ctx context.Context, err error) error {
+	for pause := initPause; err != nil; pause = min(2*pause, longestInitPause) {
+		if serr := cluster.Sleep(ctx, pause); serr != nil {
+			return serr
+		}
+		err = m.Init(ctx)
+	}
+	return nil
+}
+
 // Init creates the config database: indexes, version document, the rules of the settings. It may run at every start.
 func (m *Manager) Init(ctx context.Context) error {
 	m.tables.Clear()
@@ -170,7 +195,9 @@ func (m *Manager) initVersion(ctx context.Context) error {
 		m.clusterID = cluster.NewObjectID()
 		return m.insert(ctx, "version", doc(fld("_id", value.NewInt32(1)), fld("clusterId", value.NewObjectID(m.clusterID))))
 	}
-	m.clusterID = value.Lookup(docs[0], "clusterId").ObjectID()
+	if id := value.Lookup(docs[0], "clusterId").ObjectID(); id != m.clusterID { // commands read it while Init is repeated
+		m.clusterID = id
+	}
 	return nil
 }
 

@@ -441,8 +441,11 @@ func (m *Manager) removeShard(ctx context.Context, name string, starts bool) ([]
 		return nil, err
 	}
 	s, err := m.registry.Shard(ctx, name)
-	if err != nil || s.Doc == nil { // a dedicated config server has no entry
+	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound || err == nil && s.Doc == nil { // a dedicated config server has no entry
 		return nil, mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s does not exist", name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	all, err := m.registry.All(ctx)
 	if err != nil {

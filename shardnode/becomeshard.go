@@ -36,7 +36,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	c := txn.NewCoordinators(n.txns, txn.Shard{ID: state.ID, Registry: state.Registry, Clock: state.Clock})
 	n.Service.Table.Add(c.Spec())
 	err := migration.Start(migration.Config{
-		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now, Counts: &n.counters.Opcounters,
+		Engine: n.Engine, Docs: n.Docs, Params: n.Params, Points: n.Points, Service: n.Service, Services: n.Services, Locks: n.locks, Now: n.now, Counts: &n.counters.Opcounters, Linearize: n.linearize,
 	}, shardNode{n}, n.txns, n.shard, state)
 	d := coordinator.New(coordinator.Config{Engine: n.Engine, Docs: n.Docs, State: state, Points: n.Points, Warn: n.warn, Locks: n.locks, Sessions: n.txns, Host: n.host, Forget: n.forget,
 		Holds: n.Service.Table.Lookup("_holdsCriticalSection"), Linearize: n.linearize, Blocked: n.settings.CheckBlocked})
@@ -51,6 +51,7 @@ func (n *Node) BecomeShard(state *migration.ShardState) {
 	err = errors.Join(err, n.Services.Add(c.PrimaryOnly()), n.Services.Add(d.Service()), n.Services.Add(re.Service()))
 	if err != nil {
 		n.warn("Migrations and DDL did not step up", err)
+		n.Repl.Failed(err)
 	}
 }
 

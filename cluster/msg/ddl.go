@@ -186,6 +186,7 @@ type ValidateShardKey struct {
 	Key     []byte
 	Unique  bool
 	Enforce bool
+	Confirm bool // the shard makes sure that it has not been deposed, which it cannot without a majority
 }
 
 func (m *ValidateShardKey) fields(c *codec) {
@@ -194,6 +195,7 @@ func (m *ValidateShardKey) fields(c *codec) {
 	c.doc("key", required, &m.Key)
 	c.flag("unique", false, &m.Unique)
 	c.flag("enforceUniquenessCheck", true, &m.Enforce)
+	c.flag("confirmPrimary", false, &m.Confirm)
 }
 
 // ShardFound has the state before a shardCollection.

@@ -383,10 +383,24 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 	if err != nil {
 		return err
 	}
-	return s.Node.Services.Add(replication.Service{
-		Name:   "ShardingCatalogManager",
-		StepUp: func(ctx context.Context, _ int64) error { return manager.Init(storage.WithReserve(ctx)) },
+	return s.Node.Services.Add(a.catalogService(manager, registry))
+}
+
+// catalogService keeps the sharding catalog, and balances, while the node is the config server's primary.
+func (a *assembly) catalogService(manager *configsvr.Manager, registry *cluster.Registry) replication.Service {
+	var unready error
+	return replication.Service{
+		Name: "ShardingCatalogManager", Vital: true,
+		StepUp: func(ctx context.Context, _ int64) (err error) {
+			if unready, err = manager.StepUp(storage.WithReserve(ctx)); unready != nil {
+				a.h.log.Warning(console.Sharding, 9990021, "ShardingCatalogManager", "The sharding catalog is not initialized yet, sleeping and retrying").Err(unready).Write()
+			}
+			return err
+		},
 		Run: func(ctx context.Context, _ int64) {
+			if manager.Initialize(storage.WithReserve(ctx), unready) != nil {
+				return
+			}
 			var follower sync.WaitGroup
 			follower.Go(func() { registry.Follow(ctx) })
 			follower.Go(func() { manager.RunAutoMerger(ctx) })
@@ -395,7 +409,7 @@ func (a *assembly) manage(s *shardnode.Server, d *directory, registry *cluster.R
 			manager.RunBalancer(ctx)
 			follower.Wait()
 		},
-	})
+	}
 }
 
 // mongos makes one router over the config server named by --configdb.

@@ -56,6 +56,7 @@ type Coordinators struct {
 		// asked are runs that wait for their locks, by the same key: an identical request that arrives meanwhile joins them.
 		asked  map[string]*run
 		held   map[*held]struct{}
+		unread []*unread // stored runs that this version cannot continue
 		tidied time.Time // when old outcomes were removed
 	}
 }
@@ -103,7 +104,8 @@ func (m *Coordinators) Service() replication.Service {
 // with nothing to unlock it.
 func (m *Coordinators) stepUp(ctx context.Context, term int64) error {
 	table, runs, all := lock.NewManager(), make(map[string]*run), make(map[*held]struct{})
-	err := documents(m.Docs).Each(func(d *document) error {
+	var unread []*unread
+	err := documents(m.Docs).EachOr(func(d *document) error {
 		h := &held{Locker: table.NewLocker(), op: d.op, reason: d.op.name()}
 		if err := m.take(ctx, h, storedNames(d.op), lockWait); err != nil {
 			return err
@@ -113,13 +115,20 @@ func (m *Coordinators) stepUp(ctx context.Context, term int64) error {
 		r.makes.continued(d)
 		runs[r.key()], all[h] = r, struct{}{}
 		return nil
+	}, func(doc []byte, why error) bool {
+		u := readUnread(doc)
+		if u != nil {
+			unread = append(unread, u)
+			m.Warn("A DDL operation on "+u.ns+" cannot be continued by this version, and there is no other one until its document is removed from "+documentsNS, mongoerr.From(why).Prefix(value.Show(u.doc)+": "))
+		}
+		return u != nil
 	})
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.ctx, m.mu.term, m.mu.runs, m.mu.held, m.locks = ctx, term, runs, all, table
+	m.mu.ctx, m.mu.term, m.mu.runs, m.mu.held, m.mu.unread, m.locks = ctx, term, runs, all, unread, table
 	return nil
 }
 
@@ -204,9 +213,15 @@ func (m *Coordinators) confirm(ctx context.Context, why string) error {
 }
 
 // holds reports whether a run, its decision to let chunks move (run.thawing), or a migration from this shard, has the id. If req.Forward is set, a run that is being undone does not count,
-// nor does one in another phase than req.Phase, if that is set.
+// nor does one in another phase than req.Phase, if that is set; of a run that this version cannot read, either is unknown.
+//
+// Before the stored runs have been loaded, and when the node has stepped down, it does not know: the runs in memory are none, or those of an earlier term.
 func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 	m.mu.Lock()
+	if m.mu.ctx.Err() != nil {
+		m.mu.Unlock()
+		return false, errSteppedDown
+	}
 	for _, r := range m.mu.runs {
 		if r.doc.id == catalog.UUID(req.ID) {
 			defer m.mu.Unlock()
@@ -217,7 +232,19 @@ func (m *Coordinators) holds(req *msg.HoldsCriticalSection) (bool, error) {
 			return true, nil
 		}
 	}
+	unread := m.mu.unread
 	m.mu.Unlock()
+	for _, u := range unread {
+		if u.hasID && u.id == catalog.UUID(req.ID) {
+			there, err := m.remains(u)
+			if there && (req.Forward || req.Phase != "") {
+				err = u.err()
+			}
+			if err != nil || there {
+				return err == nil, err
+			}
+		}
+	}
 	return migration.Undecided(m.Docs, catalog.UUID(req.ID))
 }
 

@@ -140,7 +140,12 @@ func (m *Coordinators) lockNames(ctx context.Context, names []lockedName, h *hel
 	}
 	h.Locker = m.locks.NewLocker()
 	m.mu.held[h] = struct{}{}
+	unread := m.mu.unread
 	m.mu.Unlock()
+	if err := m.admits(unread, names); err != nil {
+		m.unlock(h)
+		return nil, err
+	}
 	if op := command.FromContext(ctx); op != nil {
 		op.ShowLocks(h.Locker)
 		defer op.HideLocks(h.Locker)

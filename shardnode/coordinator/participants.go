@@ -196,9 +196,13 @@ func (r *run) participantBlock(kind string, names ...string) *msg.ParticipantBlo
 		NoBuilds: kind != msg.Unblock && !r.continued && len(refusedFor(r.doc.op)) > 0}
 }
 
-// shardIDs returns the ids of all shards, this one last.
+// shardIDs returns the ids of all shards, this one last. If one of them cannot be reached because its entry is invalid, it returns an error: it may have some of what the run is about to change.
 func (r *run) shardIDs(ctx context.Context) ([]string, error) {
-	if err := r.m.State.Registry.Reload(ctx); err != nil {
+	err := r.m.State.Registry.Reload(ctx)
+	if err == nil {
+		err = r.m.State.Registry.Complete()
+	}
+	if err != nil {
 		return nil, err
 	}
 	all, err := r.m.State.Registry.All(ctx)

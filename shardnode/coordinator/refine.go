@@ -78,7 +78,7 @@ func (f *refine) check(ctx context.Context, r *run) (local bool, err error) {
 	if f.at.Shards, err = r.shardIDs(ctx); err != nil {
 		return false, err
 	}
-	return false, f.validate(ctx, r)
+	return false, f.ask(ctx, r, false)
 }
 
 func (f *refine) phases() []phase {
@@ -98,15 +98,18 @@ func (f *refine) phases() []phase {
 	}
 }
 
-// validate makes every shard that owns chunks compare its indexes with the key.
-func (f *refine) validate(ctx context.Context, r *run) error {
+// validate makes every shard that owns chunks compare its indexes with the key, once no index can be dropped.
+func (f *refine) validate(ctx context.Context, r *run) error { return f.ask(ctx, r, true) }
+
+// ask is validate. Before the run exists nothing depends on a shard's being certain, for which it may have to wait.
+func (f *refine) ask(ctx context.Context, r *run, certain bool) error {
 	r.m.State.Catalog.InvalidateCollection(f.ns())
 	info, err := r.m.State.Catalog.Collection(ctx, f.ns())
 	if err != nil {
 		return err
 	}
 	return r.onEach(ctx, info.Shards(), func(string) msg.Message {
-		return &msg.ValidateShardKey{NS: f.ns(), UUID: f.at.UUID, Key: f.key(), Unique: f.at.Unique, Enforce: f.req.Enforce}
+		return &msg.ValidateShardKey{NS: f.ns(), UUID: f.at.UUID, Key: f.key(), Unique: f.at.Unique, Enforce: f.req.Enforce, Confirm: certain}
 	})
 }
 

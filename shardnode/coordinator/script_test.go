@@ -115,7 +115,8 @@ func (s *script) act(ctx context.Context, r *run, phase string) error {
 
 // stepUp makes the node primary, and waits until what was left unfinished has ended or is stuck.
 func (s *script) stepUp() {
-	s.m = New(Config{Engine: s.engine, Docs: &statedoc.Docs{Engine: s.engine, Set: replication.NewSingle(s.engine), Warn: func(msg string, err error) { s.note("warning: %s: %v", msg, err) }}})
+	warn := func(msg string, err error) { s.note("warning: %s: %v", msg, err) }
+	s.m = New(Config{Engine: s.engine, Warn: warn, Docs: &statedoc.Docs{Engine: s.engine, Set: replication.NewSingle(s.engine), Warn: warn}})
 	ctx, end := context.WithCancel(s.t.Context())
 	s.end, s.ended = end, make(chan struct{})
 	service := s.m.Service()
@@ -218,6 +219,8 @@ func (s *script) left() {
 //	stepdown    the node is no longer primary
 //	stepup      it, or another member with the same content, is primary
 //	store       a state document as it stands there
+//	remove      the state document with an _id
+//	holds       whether a run with the id n= holds its sections and, with forward or phase=, whether it goes on there
 //
 // Each prints what happened, and what is left.
 func TestScripts(t *testing.T) {
@@ -233,6 +236,23 @@ func TestScripts(t *testing.T) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.do(t, d) })
 		s.stepDown()
 	})
+}
+
+// holds asks whether the run with an id holds its sections.
+func (s *script) holds(args []datadriven.CmdArg) {
+	req := &msg.HoldsCriticalSection{ID: [16]byte{6: 0x40, 8: 0x80}}
+	for _, a := range args {
+		switch a.Key {
+		case "n":
+			req.ID[15] = a.Vals[0][0] - '0'
+		case "forward":
+			req.Forward = true
+		case "phase":
+			req.Phase = a.Vals[0]
+		}
+	}
+	held, err := s.m.holds(req)
+	s.note("held: %v, %s", held, shown(err))
 }
 
 func (s *script) do(t *testing.T, d *datadriven.TestData) string {
@@ -262,6 +282,12 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "stepup":
 		s.stepUp()
+	case "holds":
+		s.holds(d.CmdArgs)
+	case "remove":
+		if err := s.m.Docs.Remove(t.Context(), documentsNS, valuetest.Value(t, d.Input)); err != nil {
+			t.Fatal(err)
+		}
 	case "store":
 		if err := s.m.Docs.Put(t.Context(), documentsNS, valuetest.Doc(t, d.Input)); err != nil {
 			t.Fatal(err)

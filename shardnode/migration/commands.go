@@ -59,7 +59,7 @@ func newManager(c Config, node Node, sessions Sessions, state *ShardState) *Mana
 // deletes ranges that are no longer owned, and ends migrations in progress when the node steps down.
 func (m *Manager) service() replication.Service {
 	return replication.Service{
-		Name: "MigrationCoordinator",
+		Name: "MigrationCoordinator", Vital: true, // it closes ranges that may have left
 		StepUp: func(ctx context.Context, _ int64) error {
 			// The placement may have changed while another member was primary, and only that member was informed.
 			if c, ok := m.state.Registry.Config().(*cluster.ConfigServer); ok {
@@ -69,7 +69,7 @@ func (m *Manager) service() replication.Service {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			m.mu.ctx, m.mu.in, m.mu.out = ctx, nil, nil
-			m.mu.recovered, m.mu.held = make(chan struct{}), map[[16]byte]section{}
+			m.mu.recovered, m.mu.held = make(chan struct{}), map[string]section{}
 			err := errors.Join(m.holdUndecided(), m.restoreReceived())
 			m.state.counts.unfinished.Store(int64(len(m.mu.held)))
 			return err
@@ -557,6 +557,9 @@ func (m *Manager) background(ctx context.Context) {
 				again = undecided
 			}
 		}
+		if m.holdsUnread("") && (again == 0 || again > askAgain) {
+			again = askAgain
+		}
 		if err != nil {
 			again = time.Second
 		}
@@ -611,18 +614,18 @@ func (m *Manager) recover(op *command.Op) error {
 }
 
 // releaseConcluded ends the critical sections of migrations that recoverOne did not conclude: the previous primary did,
-// and its last write arrived after this node had begun to hold the sections.
+// and its last write arrived after this node had begun to hold the sections; or this version could not read their documents, which have been removed.
 func (m *Manager) releaseConcluded() error {
 	m.mu.Lock()
-	held := slices.Collect(maps.Keys(m.mu.held))
+	held := slices.Collect(maps.Values(m.mu.held))
 	m.mu.Unlock()
-	for _, id := range held {
-		_, ok, err := coordinatorDocs(m.Docs).Get(value.NewBinary(4, id[:]))
+	for _, s := range held {
+		doc, err := m.Docs.Get(coordinatorsNS, s.doc)
 		if err != nil {
 			return err
 		}
-		if !ok {
-			m.release(id)
+		if doc == nil {
+			m.release(s.doc)
 		}
 	}
 	return nil
@@ -654,7 +657,7 @@ func (m *Manager) recoverOne(op *command.Op, d *coordinatorDoc) error {
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
 	}
-	m.release(d.id) // from here on the placement determines the owner of the range
+	m.release(d.ID()) // from here on the placement determines the owner of the range
 	nothing := &rangeDeletion{id: d.ID(), ns: d.ns, pending: true}
 	if err != nil || info.Map == nil || catalog.UUID(info.Map.UUID) != d.uuid {
 		return m.conclude(op, nothing) // the collection no longer exists: there is nothing to keep or delete

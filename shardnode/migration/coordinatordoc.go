@@ -50,6 +50,20 @@ func (d *coordinatorDoc) Doc() []byte {
 	return value.Doc(f...)
 }
 
+// unreadMigration returns what the documents of all versions have from one that readCoordinatorDoc refuses: the collection, the donor and the decision, if there is one. The donor is empty in a
+// document that is not a migration's.
+func unreadMigration(doc []byte) (ns, donor, decision string) {
+	ns, donor = value.Lookup(doc, "nss").Str(), value.Lookup(doc, "donorShardId").Str()
+	if _, ok := catalog.UUIDFrom(value.Lookup(doc, "_id")); !ok || command.CheckFullName(ns) != nil {
+		return "", "", ""
+	}
+	switch how := value.Lookup(doc, "decision").Str(); how {
+	case "committed", "aborted":
+		decision = how
+	}
+	return ns, donor, decision
+}
+
 func readCoordinatorDoc(doc []byte) (*coordinatorDoc, error) {
 	moving := value.LookupDoc(doc, "range")
 	d := &coordinatorDoc{

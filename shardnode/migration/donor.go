@@ -39,6 +39,8 @@ type Config struct {
 	Locks    *lock.Manager // writers hold their collection in IX
 	Now      func() time.Time
 	Counts   *command.Opcounters // of what the node has done for clients
+	// Linearize makes sure that the node is still the primary, by asking a majority.
+	Linearize func(ctx context.Context) error
 }
 
 // Node has the methods that migrations use of the node that they run on.
@@ -83,17 +85,22 @@ type Manager struct {
 
 		recreating bool // range deletions are being made: no migration begins
 
-		ranges    chan struct{}        // closed when config.rangeDeletions has changed; nil if there are no waiters
-		recovered chan struct{}        // closed when what an earlier primary left undecided is decided
-		held      map[[16]byte]section // of migrations whose outcome is not known: no operation passes
+		ranges    chan struct{}      // closed when config.rangeDeletions has changed; nil if there are no waiters
+		recovered chan struct{}      // closed when what an earlier primary left undecided is decided
+		held      map[string]section // of migrations whose outcome is not known: no operation passes; by heldKey
 	}
 }
 
 // section is the critical section of a collection that a migration is in.
 type section struct {
-	ns string
-	c  *criticalSection
+	ns     string
+	c      *criticalSection
+	doc    value.Value // the _id of the migration's document
+	unread bool        // this version cannot read it
 }
+
+// heldKey is the key of a migration among those whose outcome is not known.
+func heldKey(doc value.Value) string { return string(value.AppendGroupKey(nil, doc, nil)) }
 
 // KeyRange is a range of the shard key space, as cluster.InRange understands it.
 type KeyRange struct {
@@ -289,6 +296,9 @@ func (m *Manager) beginDonor(op *command.Op, mv *msg.Move) (*donor, error) {
 	ns, to, min, max := mv.NS, mv.To, mv.Min, mv.Max
 	if err := m.awaitRecovery(op); err != nil {
 		return nil, err
+	}
+	if m.holdsUnread(ns) {
+		return nil, mongoerr.Newf(mongoerr.ManualInterventionRequired, "the outcome of a migration of %s from this shard, which a server of another version has begun, cannot be found out by this version", ns)
 	}
 	m.state.Catalog.InvalidateCollection(ns)
 	info, err := m.state.Catalog.Collection(op, ns)
@@ -736,16 +746,17 @@ func (m *Manager) hold(d *donor, c *criticalSection) bool {
 	if m.mu.ctx.Err() != nil || m.mu.out != d {
 		return false
 	}
-	m.mu.held[d.id] = section{d.ns, c}
+	doc := value.NewBinary(4, d.id[:])
+	m.mu.held[heldKey(doc)] = section{ns: d.ns, c: c, doc: doc}
 	return true
 }
 
 // release ends the critical section of a migration whose outcome is known.
-func (m *Manager) release(id [16]byte) {
+func (m *Manager) release(doc value.Value) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, ok := m.mu.held[id]
-	delete(m.mu.held, id)
+	s, ok := m.mu.held[heldKey(doc)]
+	delete(m.mu.held, heldKey(doc))
 	for _, other := range m.mu.held {
 		ok = ok && other.c != s.c
 	}
@@ -765,21 +776,50 @@ func (m *Manager) releaseAll() {
 // holdUndecided closes the collections of migrations that an earlier primary left undecided: the commit may still
 // be in flight to the config server, or have succeeded, and writes accepted here before that is known would be
 // lost with the range. m.mu must be held.
+//
+// The document may be one that this version cannot read, of a member of another version that was the primary. Then nobody here decides, and the collection remains closed until a primary that can
+// read it does, or the document is removed (releaseConcluded).
 func (m *Manager) holdUndecided() error {
-	return coordinatorDocs(m.Docs).Each(func(d *coordinatorDoc) error {
-		if d.decision != "" {
-			return nil
-		}
-		id, ns := d.id, d.ns
+	hold := func(s section) {
 		for _, other := range m.mu.held {
-			if other.ns == ns {
-				m.mu.held[id] = other
-				return nil
+			if other.ns == s.ns {
+				s.c = other.c
 			}
 		}
-		m.mu.held[d.id] = section{d.ns, m.state.TakeCritical(d.ns, "recovery of a migration")}
+		if s.c == nil {
+			s.c = m.state.TakeCritical(s.ns, "recovery of a migration")
+		}
+		m.mu.held[heldKey(s.doc)] = s
+	}
+	return coordinatorDocs(m.Docs).EachOr(func(d *coordinatorDoc) error {
+		if d.decision == "" {
+			hold(section{ns: d.ns, doc: d.ID()})
+		}
 		return nil
+	}, func(doc []byte, why error) bool {
+		ns, from, decision := unreadMigration(doc)
+		if from != m.state.ID {
+			return false
+		}
+		if decision == "" {
+			id := value.Lookup(doc, "_id").Clone()
+			m.node.Warn("The outcome of a migration from this shard cannot be found out by this version, and "+ns+" is closed until its document is removed from "+coordinatorsNS, mongoerr.From(why).Prefix(value.Show(id)+": "))
+			hold(section{ns: ns, doc: id, unread: true})
+		}
+		return true
 	})
+}
+
+// holdsUnread reports whether a collection, or any if ns is empty, is closed for a migration that this version cannot read.
+func (m *Manager) holdsUnread(ns string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range m.mu.held {
+		if s.unread && (ns == "" || s.ns == ns) {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitRecovery waits until the migrations that an earlier primary left undecided are decided: the next migration may

@@ -39,7 +39,7 @@ func (m *Manager) mayReceive(ctx context.Context, left *rangeDeletion) error {
 func (m *Manager) donorKnows(ctx context.Context, left *rangeDeletion) (bool, error) {
 	s, err := m.state.Registry.Shard(ctx, left.donor)
 	if mongoerr.CodeOf(err) == mongoerr.ShardNotFound {
-		return false, nil // the shard was removed, which requires that its migrations have ended
+		return false, nil // it was removed, and owned no chunk then: nothing that it began can still be committed, and the placement shows what was
 	}
 	if err != nil {
 		return false, err

@@ -77,6 +77,7 @@ func newTestManagerOn(t *testing.T, n Node, s Sessions, o storage.Options) *Mana
 	c := Config{
 		Engine: eng, Docs: &statedoc.Docs{Engine: eng, Set: replication.NewSingle(eng)}, Params: cluster.NewParams(), Points: cluster.NewFailPoints(),
 		Service: command.NewService(command.Shard), Services: &replication.Services{}, Locks: lock.NewManager(), Now: time.Now, Counts: new(command.Opcounters),
+		Linearize: func(context.Context) error { return nil },
 	}
 	m := newManager(c, n, s, NewShardState("a", cluster.NewCatalog(listOf()), nil, nil)) // a config server without collections
 	c.Service.Table.Add(m.specs()...)

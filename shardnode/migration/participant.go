@@ -19,20 +19,32 @@ import (
 // shardSpecs returns the commands that the config server's DDL sends to shards.
 func (m *Manager) shardSpecs() []command.Spec {
 	create, block, rename := command.Internal(m.runCreateParticipant), command.Internal(m.runParticipantBlock), command.Internal(m.runRenameParticipant)
-	create.WriteConcern, block.WriteConcern, rename.WriteConcern = true, true, true
-	notify := command.Internal(m.runNotifyShardingEvent)
-	notify.WriteConcern = true
 	store, forget, adopt := command.Internal(m.runMovePrimaryStore), command.Internal(m.runMovePrimaryForget), command.Internal(m.runAdoptSessions)
-	for _, s := range []*command.Spec{&store, &forget, &adopt} {
-		s.PrimaryOnly, s.WriteConcern = true, true
-	}
-	left := command.Internal(m.runEndLeftSections)
-	left.PrimaryOnly = true
-	specs := []command.Spec{create, block, rename, notify, store, forget, adopt, left, command.Internal(m.runValidateShardKey)}
+	specs := []command.Spec{create, block, rename, command.Internal(m.runNotifyShardingEvent), store, forget, adopt}
 	for i := range specs {
-		specs[i].Roles = command.Shard
+		specs[i].WriteConcern = true
+	}
+	specs = append(specs, command.Internal(m.runEndLeftSections), command.Internal(m.runValidateShardKey))
+	for i := range specs {
+		specs[i].Roles, specs[i].PrimaryOnly = command.Shard, true
 	}
 	return specs
+}
+
+// certain calls try, which returns true if it has changed something, and, if there was nothing to change, once more after making sure that this node is the primary.
+//
+// Hazard: one that was deposed and has not learned of it may lack what the message is about. Its sender, which still takes it for the primary, would believe that its part was done: a section would
+// remain on its successor, whose run has ended.
+func (m *Manager) certain(ctx context.Context, try func() (did bool, err error)) error {
+	did, err := try()
+	if err != nil || did {
+		return err
+	}
+	if err := m.Linearize(ctx); err != nil {
+		return err
+	}
+	_, err = try()
+	return err
 }
 
 // runCreateParticipant makes a collection, with its UUID and indexes, as another shard has it. It may be repeated.
@@ -41,7 +53,12 @@ func (m *Manager) shardSpecs() []command.Spec {
 // lock waits for the longest transaction that has written here, and all other writers wait behind it.
 func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollectionParticipant, dst []byte) ([]byte, error) {
 	if req.Section == nil && m.complete(req.UUID, req.NS, req.Options, req.Indexes) {
-		return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
+		if err := m.Linearize(op); err != nil {
+			return dst, err
+		}
+		if m.complete(req.UUID, req.NS, req.Options, req.Indexes) {
+			return dst, m.Docs.WriteWith(op, replication.Durable, func(*storage.Snapshot, *storage.UnitOfWork) error { return nil })
+		}
 	}
 	// Within a section, too: that of a movePrimary does not concern sharded collections, which alone have orphans.
 	if err := m.deleteOrphans(op, req.UUID); err != nil {
@@ -83,7 +100,11 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	}
 	// The primary shard of a database that moves may own nothing of the collection. What an owner has stays: it has had each collMod, and all commands about indexes.
 	if c := m.Engine.Catalog().Lookup(req.NS); c != nil && c.UUID == req.UUID {
-		if owns, err := m.state.owns(op, req.UUID); owns || err != nil {
+		owns, err := m.state.owns(op, req.UUID)
+		if owns && err == nil {
+			return dst, m.Linearize(op)
+		}
+		if err != nil {
 			return dst, err
 		}
 	}
@@ -332,14 +353,17 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 // unit of work on, that the event was logged. The section ends when the event is known to be logged, so that a message without one is late.
 func (m *Manager) runNotifyShardingEvent(op *command.Op, req *msg.NotifyShardingEvent, dst []byte) ([]byte, error) {
 	docs := sectionDocs(m.Docs)
-	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		d, ok, err := docs.GetIn(s, value.NewString(req.NS))
-		if err != nil || !ok || d.id != catalog.UUID(req.UUID) || d.noted {
-			return err
-		}
-		logEvent(u, req.NS, req.UUID, req.Event)
-		d.noted = true
-		return docs.PutIn(s, u, d)
+	return dst, m.certain(op, func() (logs bool, err error) {
+		err = m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+			d, ok, err := docs.GetIn(s, value.NewString(req.NS))
+			if logs = err == nil && ok && d.id == catalog.UUID(req.UUID) && !d.noted; !logs {
+				return err
+			}
+			logEvent(u, req.NS, req.UUID, req.Event)
+			d.noted = true
+			return docs.PutIn(s, u, d)
+		})
+		return logs, err
 	})
 }
 

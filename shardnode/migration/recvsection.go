@@ -150,7 +150,7 @@ func (m *Manager) restoreReceived() error {
 
 // runRecvRelease ends the recipient's critical section: the config server has accepted the migration. It may be repeated.
 func (m *Manager) runRecvRelease(op *command.Op, req *msg.RecvChunkReleaseCritSec, dst []byte) ([]byte, error) {
-	if err := m.sections().leave(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
+	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
 		return dst, err
 	}
 	if r, err := m.incoming(req.ID); err == nil {
@@ -171,8 +171,8 @@ func (d *donor) releaseRecipient() {
 	m.wg.Go(func() { _ = d.send(d.life, &msg.RecvChunkReleaseCritSec{Migration: d.header()}, nil) })
 }
 
-// Undecided reports whether a migration from this shard has not been concluded.
+// Undecided reports whether a migration from this shard has not been concluded. It has its document until then, whether this version can read it or not.
 func Undecided(docs *statedoc.Docs, id catalog.UUID) (bool, error) {
-	_, ok, err := coordinatorDocs(docs).Get(id.Value())
-	return ok, err
+	doc, err := docs.Get(coordinatorsNS, id.Value())
+	return doc != nil, err
 }

@@ -217,11 +217,16 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 	docs := sectionsOf(req)
 	switch req.Type {
 	case msg.Unblock:
-		return dst, m.sections().leave(op, docs...)
+		return dst, m.leaveSections(op, docs...)
 	case msg.BlockWrites, msg.BlockReadsAndWrites:
 		return dst, m.sections().enter(op, docs, noBuilds(req), nil)
 	}
 	return dst, mongoerr.Newf(mongoerr.BadValue, "Enumeration value '%s' for field 'blockType' is not a valid value.", req.Type)
+}
+
+// leaveSections ends the sections of a message that asks for it.
+func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
+	return m.certain(ctx, func() (bool, error) { return m.sections().end(ctx, ds...) })
 }
 
 // Sections begins and ends the critical sections of DDL on a node.
@@ -376,19 +381,24 @@ func (x Sections) endOther(ctx context.Context, d *sectionDoc) error {
 
 // leave ends those sections whose run still holds their names. Only names and ids of ds are used.
 func (x Sections) leave(ctx context.Context, ds ...*sectionDoc) error {
+	_, err := x.end(ctx, ds...)
+	return err
+}
+
+// end is leave. held is false if this node has none of the sections.
+func (x Sections) end(ctx context.Context, ds ...*sectionDoc) (held bool, _ error) {
 	docs := sectionDocs(x.Docs)
-	held := false
 	for _, d := range ds {
 		have, ok, err := docs.Get(d.ID())
 		if err != nil {
-			return err
+			return false, err
 		}
 		held = held || ok && have.endedBy(d)
 	}
 	if !held {
-		return nil
+		return false, nil
 	}
-	return x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(x.Docs, s, u, ds...) })
+	return true, x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(x.Docs, s, u, ds...) })
 }
 
 // stageLeaving stages the end of those sections whose run still holds their names.

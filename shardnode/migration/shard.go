@@ -98,9 +98,14 @@ func (h *Shard) OnCommitNotice(ts storage.Timestamp, notice []byte) {
 // Load reads the stored migrations and sections, when the node opens and after a snapshot from another member.
 func (h *Shard) Load() error {
 	open := make(map[string]string)
-	err := coordinatorDocs(h.docs).Each(func(d *coordinatorDoc) error {
+	err := coordinatorDocs(h.docs).EachOr(func(d *coordinatorDoc) error {
 		open[string(d.id[:])] = d.ns
 		return nil
+	}, func(doc []byte, _ error) bool {
+		if ns, donor, _ := unreadMigration(doc); donor != "" {
+			open[string(value.Lookup(doc, "_id").Bytes())] = ns
+		}
+		return false
 	})
 	if err == nil {
 		err = h.loadSections()

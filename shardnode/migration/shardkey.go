@@ -11,8 +11,14 @@ import (
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
-// runValidateShardKey checks whether a collection's indexes on this shard support a shard key.
-func (m *Manager) runValidateShardKey(_ *command.Op, req *msg.ValidateShardKey, dst []byte) ([]byte, error) {
+// runValidateShardKey checks whether a collection's indexes on this shard support a shard key. If asked to, it makes sure that this node is the primary: one that was
+// deposed would answer for indexes that have been dropped since.
+func (m *Manager) runValidateShardKey(op *command.Op, req *msg.ValidateShardKey, dst []byte) ([]byte, error) {
+	if req.Confirm {
+		if err := m.Linearize(op); err != nil {
+			return dst, err
+		}
+	}
 	key, err := cluster.ParseShardKey(req.Key)
 	if err != nil {
 		return dst, err

@@ -365,6 +365,19 @@ func (r *Membership) stepDownSingle(d time.Duration) {
 	r.resigned(replication.RoleChange{Role: replication.Secondary, Term: r.conf.Member.Term(), Leader: replication.NoMember})
 }
 
+// Failed steps the node down if err is that of a vital service which was added while the node was primary: clients may be writing already, unlike before the services of a new primary have stepped up. It, or
+// another member, becomes primary once they step up.
+func (r *Membership) Failed(err error) {
+	if vital := (*replication.VitalError)(nil); !errors.As(err, &vital) {
+		return
+	}
+	if raft := r.conf.Member.Raft(); raft != nil {
+		_ = raft.StepDown(context.Background(), stepDownFor, 0, true) // the only error is that it is not primary any more
+		return
+	}
+	r.stepDownSingle(time.Second)
+}
+
 // stepUpSingle makes the only member of a set primary again.
 func (r *Membership) stepUpSingle() {
 	r.mu.Lock()

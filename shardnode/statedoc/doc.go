@@ -17,5 +17,6 @@
 //     must therefore have no side effects.
 //  3. Each reads one snapshot, as Get does: the documents passed to its callback may have been changed or removed since. A
 //     caller that acts on one reads it again with Get, or changes it with Update.
-//  4. A document that cannot be parsed is reported and skipped, except by Put and Remove, which replace and delete it.
+//  4. A document that cannot be parsed is reported and skipped, except by Put and Remove, which replace and delete it, and by EachOr: a document that has what those of
+//     all versions have is taken for that of another version, whose work is under way.
 package statedoc

@@ -56,6 +56,12 @@ func (c Collection[T]) GetIn(s *storage.Snapshot, id value.Value) (d T, ok bool,
 
 // Each calls f with all documents of one snapshot. f may change them.
 func (c Collection[T]) Each(f func(T) error) error {
+	return c.EachOr(f, func([]byte, error) bool { return false })
+}
+
+// EachOr is Each, which first calls unread with a document that cannot be parsed. It is not reported as skipped if unread returns true: it may be one of another version, of work that is
+// under way.
+func (c Collection[T]) EachOr(f func(T) error, unread func(doc []byte, err error) bool) error {
 	s := c.store.Snapshot()
 	defer s.Release()
 	coll := s.Catalog().Lookup(c.ns)
@@ -68,7 +74,9 @@ func (c Collection[T]) Each(f func(T) error) error {
 		doc := bytes.Clone(cur.Doc())
 		d, err := c.parse(doc)
 		if err != nil {
-			c.store.Unreadable(c.ns, doc, err)
+			if !unread(doc, err) {
+				c.store.Unreadable(c.ns, doc, err)
+			}
 			continue
 		}
 		if err := f(d); err != nil {

@@ -1,0 +1,49 @@
+package router_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire"
+	"github.com/shoaldb/shoal/wire/mongoerr"
+)
+
+// A drop of the sessions collection that one of the shards refuses leaves nothing that is in the way of sessions: they are stored on all shards when they are written the next time. It used to leave an entry
+// of a collection that the other shards did not have any more.
+func TestInterruptedDropOfSessions(t *testing.T) {
+	var refuses atomic.Pointer[string]
+	c := newWatchedCluster(t, 3, func(shard string, m *wire.Message) error {
+		if at := refuses.Load(); at != nil && *at == shard && string(m.CommandName()) == "_shardsvrDropCollectionParticipant" {
+			return mongoerr.New(mongoerr.Unauthorized, "refused")
+		}
+		return nil
+	})
+	c.params["config"].Store("minNumChunksForSessionsCollection", value.NewInt32(16))
+	round := byte(0)
+	stored := func() {
+		t.Helper()
+		round++
+		for i := range 64 {
+			id := base64.StdEncoding.EncodeToString([]byte{byte(i * 4), round, 2, 3, 4, 5, 0x40, 7, 0x80, 9, 10, 11, 12, 13, 14, 15})
+			c.run("db", fmt.Sprintf(`{"find": "c", "lsid": {"id": {"$binary": {"base64": "%s", "subType": "04"}}}}`, id))
+		}
+		c.run("admin", `{"refreshLogicalSessionCacheNow": 1}`)
+		if n := len(c.all("config", `{"find": "system.sessions"}`)); n < 64 {
+			t.Errorf("%d sessions are stored", n)
+		}
+	}
+	stored()
+	for _, at := range []string{"shard0", "shard1", "shard2"} {
+		refuses.Store(&at)
+		if m := c.raw("config", `{"drop": "system.sessions"}`); m["code"] != int32(mongoerr.Unauthorized) {
+			t.Errorf("the drop beside %s: %v", at, m)
+		}
+		refuses.Store(nil)
+		stored()
+	}
+	c.run("config", `{"drop": "system.sessions"}`)
+	stored()
+}
