@@ -371,11 +371,15 @@ func (w *Command) runOnSeries(ns string, b *catalog.Collection, st *statement, l
 	if len(st.sort) > 5 {
 		return result{}, command.BadOption("Cannot perform a findAndModify with sort on a time-series collection")
 	}
-	return w.removeMeasurements(ns, b, st)
+	wc := replication.Visible
+	if last {
+		wc = w.lastConcern()
+	}
+	return w.removeMeasurements(ns, b, st, wc)
 }
 
-// removeMeasurements deletes the measurements that match a statement, one or all.
-func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *statement) (r result, err error) {
+// removeMeasurements deletes the measurements that match a statement, one or all. wc is for the commit of one.
+func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *statement, wc replication.WriteConcern) (r result, err error) {
 	if err := w.compileStatement(st, b); err != nil {
 		return r, err
 	}
@@ -414,7 +418,7 @@ func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *state
 			return r, err
 		}
 		if len(rids) > 0 {
-			if err := w.removeFrom(ns, st, m, rids, &r); err != nil {
+			if err := w.removeFrom(ns, st, m, rids, wc, &r); err != nil {
 				return r, err
 			}
 		}
@@ -425,7 +429,7 @@ func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *state
 }
 
 // removeFrom deletes the matching measurements of some buckets in one unit.
-func (w *Command) removeFrom(ns string, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
+func (w *Command) removeFrom(ns string, st *statement, m *match.Matcher, rids []storage.RecordID, wc replication.WriteConcern, total *result) error {
 	var removed [][]byte
 	err := w.Retry(func() error {
 		removed = removed[:0]
@@ -470,7 +474,7 @@ func (w *Command) removeFrom(ns string, st *statement, m *match.Matcher, rids []
 				return err
 			}
 		}
-		return w.commitRun(u, replication.Visible, w.runOf(&result{deleted: 1}))
+		return w.commitRun(u, wc, w.runOf(&result{deleted: 1}))
 	})
 	if err != nil {
 		return err

@@ -121,3 +121,40 @@ func TestStatementsOnASeriesBesideTheEndOfAnIndexBuild(t *testing.T) {
 		})
 	}
 }
+
+// notedSet notes the strongest write concern that a command has waited for.
+type notedSet struct {
+	replication.Set
+	journaled bool
+}
+
+func (s *notedSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	s.journaled = s.journaled || wc.J
+	return s.Set.Commit(ctx, u, wc)
+}
+
+func (s *notedSet) Await(ctx context.Context, ts storage.Timestamp, wc replication.WriteConcern) error {
+	s.journaled = s.journaled || wc.J
+	return s.Set.Await(ctx, ts, wc)
+}
+
+// A delete of one measurement is as durable as the client asks, like one of many.
+func TestDeletesOfMeasurementsAwaitTheirWriteConcern(t *testing.T) {
+	concern := value.F("writeConcern", embedded(value.F("w", value.NewInt32(1)), value.F("j", value.NewBool(true))))
+	one := embedded(value.F("v", value.NewInt32(3)))
+	deleting := func(limit int32) value.Value {
+		return value.NewArray(value.ArrayOf(embedded(value.F("q", one), value.F("limit", value.NewInt32(limit)))))
+	}
+	for _, cmd := range [][]value.Field{
+		{value.F("delete", value.NewString("m")), value.F("deletes", deleting(0)), concern},
+		{value.F("delete", value.NewString("m")), value.F("deletes", deleting(1)), concern},
+		{value.F("findAndModify", value.NewString("m")), value.F("query", one), value.F("remove", value.NewBool(true)), concern},
+	} {
+		b := newSeries(t)
+		set := &notedSet{Set: b.Writer.Set}
+		b.Writer.Set = set
+		if r := b.Do(cmd...); writetest.CodeOf(r) != 0 || !set.journaled {
+			t.Errorf("%s: %s, journaled %v", value.ShowDoc(value.Doc(cmd...)), value.ShowDoc(r), set.journaled)
+		}
+	}
+}
