@@ -417,10 +417,9 @@ func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *state
 		if err != nil {
 			return r, err
 		}
-		if len(rids) > 0 {
-			if err := w.removeFrom(ns, st, m, rids, wc, &r); err != nil {
-				return r, err
-			}
+		err = w.writeUnits(rids, func(rids []storage.RecordID) error { return w.removeFrom(ns, st, m, rids, wc, &r) })
+		if err != nil {
+			return r, err
 		}
 		if end || !st.multi && r.deleted > 0 {
 			return r, nil
@@ -428,10 +427,13 @@ func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *state
 	}
 }
 
-// removeFrom deletes the matching measurements of some buckets in one unit.
+// removeFrom deletes the matching measurements of some buckets in one unit. A statement for one measurement does nothing once it has deleted that.
 func (w *Command) removeFrom(ns string, st *statement, m *match.Matcher, rids []storage.RecordID, wc replication.WriteConcern, total *result) error {
+	if !st.multi && total.deleted > 0 {
+		return nil
+	}
 	var removed [][]byte
-	err := w.Retry(func() error {
+	err := w.retryUnit(len(rids), func() error {
 		removed = removed[:0]
 		s := w.Snapshot()
 		defer s.Release()

@@ -158,3 +158,39 @@ func TestDeletesOfMeasurementsAwaitTheirWriteConcern(t *testing.T) {
 		}
 	}
 }
+
+// releasingSet rolls a unit of work back before the first commit of others.
+type releasingSet struct {
+	replication.Set
+	held *storage.UnitOfWork
+}
+
+func (s *releasingSet) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	s.held.Rollback()
+	return s.Set.Commit(ctx, u, wc)
+}
+
+// A delete of measurements in several buckets does not need all of them at once: others may always be writing one or the other.
+func TestDeleteOfMeasurementsBesideWriters(t *testing.T) {
+	b := newSeries(t)
+	eng := b.Writer.Engine
+	s := eng.Snapshot()
+	defer s.Release()
+	c := s.Catalog().Lookup(timeseries.BucketsOf("d.m"))
+	cur := s.Scan(c, storage.ScanOptions{Reverse: true})
+	defer cur.Close()
+	if !cur.Next() {
+		t.Fatal("there are no buckets")
+	}
+	held := eng.NewUnitOfWork(s)
+	defer held.Rollback()
+	if err := held.Delete(c, cur.RecordID().Clone(), append([]byte(nil), cur.Doc()...), storage.NoInfo); err != nil {
+		t.Fatal(err)
+	}
+	b.Writer.Set = &releasingSet{Set: b.Writer.Set, held: held}
+	st := embedded(value.F("q", embedded(value.F("v", embedded(value.F("$gte", value.NewInt32(0)))))), value.F("limit", value.NewInt32(0)))
+	r := b.Do(value.F("delete", value.NewString("m")), value.F("deletes", value.NewArray(value.ArrayOf(st))), value.F("maxTimeMS", value.NewInt32(20_000)))
+	if nOf(r) != 6 || writetest.CodeOf(r) != 0 {
+		t.Error(value.ShowDoc(r))
+	}
+}
