@@ -22,6 +22,52 @@ type aggHost struct {
 	versioned bool
 	snap      *storage.Snapshot
 	lang      *exec.Lang
+	bound     map[string]bool // the other collections that bind has accepted
+}
+
+// bind returns an error for a collection besides the aggregate's own that this shard does not have all of. It asks once about each.
+//
+// Invariant: what an aggregate may read when it begins it reads to its end, as its snapshot has it. A cursor keeps the metadata that it began with: the snapshot has
+// the documents of a collection that is moved, sharded or dropped later, and a router cannot run the rest of a pipeline of which it has returned the first results.
+func (h *aggHost) bind(op *command.Op, ns string) error {
+	if !h.versioned || h.bound[ns] {
+		return nil
+	}
+	sharded, err := foreignSharded(h.n, op, ns, h.snap)
+	if err != nil {
+		return err
+	}
+	if sharded {
+		return namespace.ShardedForeign(ns)
+	}
+	if h.bound == nil {
+		h.bound = map[string]bool{}
+	}
+	h.bound[ns] = true
+	return nil
+}
+
+// bindAll binds the collections that an aggregate's stages read, and those that the views among them read, so that an error does not come in the middle of the results.
+func (h *aggHost) bindAll(op *command.Op, from []agg.Namespace, opts *agg.Options) error {
+	if !h.versioned {
+		return nil
+	}
+	for seen := map[agg.Namespace]bool{}; len(from) > 0; from = from[1:] {
+		f := from[0]
+		if seen[f] {
+			continue
+		}
+		seen[f] = true
+		ns := f.String()
+		if r, err := namespace.Resolve(h.snap, ns); err == nil && r != nil {
+			ns = r.NS
+			from = append(from, agg.Reads(r.Pipeline, opts)...)
+		}
+		if err := h.bind(op, ns); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func namespaceOf(ns string) agg.Namespace {
@@ -40,12 +86,8 @@ func (h *aggHost) Resolve(ctx context.Context, ns agg.Namespace) (agg.Namespace,
 // Find implements agg.Host.
 func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.Source, error) {
 	op := command.FromContext(ctx)
-	if h.versioned {
-		if sharded, err := foreignSharded(h.n, op, ns.String(), h.snap); err != nil {
-			return nil, err
-		} else if sharded {
-			return nil, namespace.ShardedForeign(ns.String())
-		}
+	if err := h.bind(op, ns.String()); err != nil {
+		return nil, err
 	}
 	coll := h.snap.Catalog().Lookup(ns.String())
 	var spec *collation.Spec
@@ -60,7 +102,6 @@ func (h *aggHost) Find(ctx context.Context, ns agg.Namespace, q agg.Query) (agg.
 		return nil, err
 	}
 	inner := &exec.Query{NS: ns.String(), Coll: coll, Snap: h.snap, Collation: spec, Scope: l.Scope, Filter: q.Filter, Sort: q.Sort, Skip: q.Skip, Limit: q.Limit, AllowDiskUse: true}
-	inner.Owned = h.n.ownership(op, coll)
 	if err := inner.Compile(nil); err != nil {
 		return nil, err
 	}

@@ -298,7 +298,7 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	if err := a.n.checkForeignViews(a.snap, from, spec); err != nil {
 		return nil, err
 	}
-	if err := a.checkForeignSharded(from); err != nil {
+	if err := a.host.bindAll(a.op, from, opts); err != nil {
 		return nil, err
 	}
 	plain := a.n.Points != nil && a.n.Points.On("disablePipelineOptimization")
@@ -328,28 +328,6 @@ func (a *aggregation) prepare(pipeline value.Value, defaultCollation []byte) (re
 	}
 	a.q.Fields, a.q.Distinct = down.Fields, down.Distinct
 	return down.Rest, a.q.Compile(nil)
-}
-
-// checkForeignSharded refuses stages that read a sharded collection, which the router has to run. It does so before
-// the first document, so that the error does not come in the middle of the results.
-func (a *aggregation) checkForeignSharded(from []agg.Namespace) error {
-	if !a.host.versioned {
-		return nil
-	}
-	for _, f := range from {
-		ns := f.String()
-		if r, err := namespace.Resolve(a.snap, ns); err == nil && r != nil {
-			ns = r.NS
-		}
-		sharded, err := foreignSharded(a.n, a.op, ns, a.snap)
-		if err != nil {
-			return err
-		}
-		if sharded {
-			return namespace.ShardedForeign(ns)
-		}
-	}
-	return nil
 }
 
 // aggStream passes a pipeline's documents to a cursor.

@@ -253,12 +253,15 @@ func (s *subPipeline) namespaces() (reads, writes []Namespace) {
 	if s.ns.Coll != "" {
 		reads = append(reads, s.ns)
 	}
-	if len(s.stages) > 0 {
-		for _, st := range s.stages {
-			reads = append(reads, stageReads(st, s.opts)...)
-		}
+	return append(reads, Reads(s.stages, s.opts)...), nil
+}
+
+// Reads finds the collections that unparsed stages read besides the pipeline's own, without those of views among them.
+func Reads(stages []value.Value, o *Options) (all []Namespace) {
+	for _, st := range stages {
+		all = append(all, stageReads(st, o)...)
 	}
-	return reads, nil
+	return all
 }
 
 // stageReads finds the collections that an unparsed stage reads.

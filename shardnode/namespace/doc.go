@@ -3,10 +3,10 @@
 //
 //	ns ──┬── catalog ───────────────────► collection ── Cache.Of ──► Compiled: collation, validator, plan cache
 //	     ├── system.views ── ViewIn ────► View ── Resolve ──► Resolved: the collection below, all pipelines
-//	     └── Buckets ── SeriesOf ───────► Series: the collection of its buckets, its options
+//	     └── Buckets ── SeriesIn ───────► Series: the collection of its buckets, its options
 //
-// A read of a name calls Resolve first: nil means a collection or nothing. A write calls SeriesOf, since measurements are
-// stored in buckets, and then Compiled.Check, which runs the collection's validator on a document. A command that creates
+// A read of a name calls Resolve first: nil means a collection or nothing. A write calls Buckets and SeriesIn, since measurements
+// are stored in buckets, and then Compiled.Check, which runs the collection's validator on a document. A command that creates
 // a namespace calls CheckCreate. Options and IndexDoc are the stored forms that the commands on the catalog change.
 //
 // Invariants

@@ -190,11 +190,11 @@ func (w *Command) insert(unit insertUnit) (inserted int64, stop bool) {
 
 // tryInsert is one attempt at a unit. docErr is the error of the document at done; those before it are inserted.
 func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
-	if t := w.series(ns); t != nil {
+	if w.bucketsIn(w.Catalog(), ns) != nil {
 		if w.Transaction() != nil {
 			return 0, nil, mongoerr.Newf(mongoerr.OperationNotSupportedInTransaction, "Cannot insert into a time-series collection in a multi-document transaction: %s", ns)
 		}
-		return w.tryMeasurements(t, raw, wc, stmt)
+		return w.tryMeasurements(ns, raw, wc, stmt)
 	}
 	u := w.Unit(nil)
 	defer w.Drop(u)

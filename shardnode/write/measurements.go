@@ -15,6 +15,7 @@ import (
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/shardnode/txn"
 	"github.com/shoaldb/shoal/storage"
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -102,13 +103,24 @@ func (f *filling) inTime(ms, span int64) bool {
 	return ms >= f.min && ms < f.min+span && len(f.docs) < bucketMaxCount && (f.size < bucketMaxBytes || len(f.docs) < 10)
 }
 
-// series returns the time series collection that a command refers to, nil if there is none. A router that knows the placement of the
-// buckets names their collection.
-func (w *Command) series(ns string) *namespace.Series {
-	if !namespace.IsBuckets(ns) {
-		return namespace.SeriesOf(w.Catalog(), ns)
+// bucketsIn returns the buckets of the time series collection that a command refers to, nil if there is none. A router that knows the
+// placement of the buckets names their collection.
+func (w *Command) bucketsIn(cat *catalog.Snapshot, ns string) *catalog.Collection {
+	switch {
+	case !namespace.IsBuckets(ns):
+		return namespace.Buckets(cat, ns)
+	case w.Op.Req.Shared("isTimeseriesNamespace").Truthy():
+		return cat.Lookup(ns)
 	}
-	if b := w.Catalog().Lookup(ns); b != nil && w.Op.Req.Shared("isTimeseriesNamespace").Truthy() {
+	return nil
+}
+
+// seriesIn returns the time series collection that a command refers to as it is in a snapshot, nil if there is none.
+//
+// Hazard: an index build commits without the lock of its collection, and a unit of work that uses an older entry of the catalog than the newest is refused. Each
+// attempt at a unit therefore looks the series up in its own snapshot; with an entry from before the attempts it would be refused every time.
+func (w *Command) seriesIn(s *storage.Snapshot, ns string) *namespace.Series {
+	if b := w.bucketsIn(s.Catalog(), ns); b != nil {
 		return namespace.SeriesIn(b)
 	}
 	return nil
@@ -141,7 +153,13 @@ func (w *Command) acquireBuckets(ns string) error {
 }
 
 // tryMeasurements is tryInsert for a time series collection.
-func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
+func (w *Command) tryMeasurements(ns string, raw [][]byte, wc replication.WriteConcern, stmt int) (done int, docErr, err error) {
+	s := w.Snapshot()
+	defer s.Release()
+	t := w.seriesIn(s, ns)
+	if t == nil {
+		return 0, nil, mongoerr.Newf(mongoerr.WriteConflict, "time series %s was dropped meanwhile", ns)
+	}
 	for ; done < len(raw) && docErr == nil; done++ {
 		if docErr = checkMeasurement(t, raw[done]); docErr != nil {
 			break
@@ -150,8 +168,6 @@ func (w *Command) tryMeasurements(t *namespace.Series, raw [][]byte, wc replicat
 	if done == 0 {
 		return 0, docErr, nil
 	}
-	s := w.Snapshot()
-	defer s.Release()
 	u := w.Unit(s)
 	defer u.Rollback()
 	fills, err := w.assign(s, t, raw[:done])
@@ -340,27 +356,31 @@ func (w *Command) replaceBucket(u *storage.UnitOfWork, t *namespace.Series, rid 
 	return u.Update(t.Buckets, rid, old, next, info)
 }
 
-// runOnSeries is runStatement for a time series collection.
-func (w *Command) runOnSeries(t *namespace.Series, st *statement, last bool) (result, error) {
+// runOnSeries is runStatement for a time series collection with its buckets in b.
+func (w *Command) runOnSeries(ns string, b *catalog.Collection, st *statement, last bool) (result, error) {
 	if w.Transaction() != nil {
 		return result{}, mongoerr.New(mongoerr.OperationNotSupportedInTransaction, "Cannot write to a time-series collection in a multi-document transaction")
 	}
 	if !st.u.IsMissing() {
-		inner, err := metaUpdate(t, st)
+		inner, err := metaUpdate(namespace.SeriesIn(b), st)
 		if err != nil {
 			return result{}, err
 		}
-		return w.runStored(t.Buckets.NS, inner, last)
+		return w.runStored(b.NS, inner, last)
 	}
 	if len(st.sort) > 5 {
 		return result{}, command.BadOption("Cannot perform a findAndModify with sort on a time-series collection")
 	}
-	return w.removeMeasurements(t, st)
+	wc := replication.Visible
+	if last {
+		wc = w.lastConcern()
+	}
+	return w.removeMeasurements(ns, b, st, wc)
 }
 
-// removeMeasurements deletes the measurements that match a statement, one or all.
-func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r result, err error) {
-	if err := w.compileStatement(st, t.Buckets); err != nil {
+// removeMeasurements deletes the measurements that match a statement, one or all. wc is for the commit of one.
+func (w *Command) removeMeasurements(ns string, b *catalog.Collection, st *statement, wc replication.WriteConcern) (r result, err error) {
+	if err := w.compileStatement(st, b); err != nil {
 		return r, err
 	}
 	if r, done, err := w.replay(st); done || err != nil {
@@ -375,6 +395,10 @@ func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r resu
 	}
 	s := w.Snapshot()
 	defer s.Release()
+	t := w.seriesIn(s, ns)
+	if t == nil {
+		return r, nil
+	}
 	q := &exec.Query{NS: t.Buckets.NS, Snap: s, Coll: t.Buckets, Collation: st.coll, Scope: st.lang.Scope, AllowDiskUse: true,
 		Filter: timeseries.BucketFilter(t.Fields, t.SpanMS, st.filter)}
 	if q.Owned, err = w.ownedBy(t.Buckets); err != nil {
@@ -393,10 +417,9 @@ func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r resu
 		if err != nil {
 			return r, err
 		}
-		if len(rids) > 0 {
-			if err := w.removeFrom(t, st, m, rids, &r); err != nil {
-				return r, err
-			}
+		err = w.writeUnits(rids, func(rids []storage.RecordID) error { return w.removeFrom(ns, st, m, rids, wc, &r) })
+		if err != nil {
+			return r, err
 		}
 		if end || !st.multi && r.deleted > 0 {
 			return r, nil
@@ -404,13 +427,20 @@ func (w *Command) removeMeasurements(t *namespace.Series, st *statement) (r resu
 	}
 }
 
-// removeFrom deletes the matching measurements of some buckets in one unit.
-func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matcher, rids []storage.RecordID, total *result) error {
+// removeFrom deletes the matching measurements of some buckets in one unit. A statement for one measurement does nothing once it has deleted that.
+func (w *Command) removeFrom(ns string, st *statement, m *match.Matcher, rids []storage.RecordID, wc replication.WriteConcern, total *result) error {
+	if !st.multi && total.deleted > 0 {
+		return nil
+	}
 	var removed [][]byte
-	err := w.Retry(func() error {
+	err := w.retryUnit(len(rids), func() error {
 		removed = removed[:0]
 		s := w.Snapshot()
 		defer s.Release()
+		t := w.seriesIn(s, ns)
+		if t == nil {
+			return nil
+		}
 		u := w.Unit(s)
 		defer u.Rollback()
 		for _, rid := range rids {
@@ -446,7 +476,7 @@ func (w *Command) removeFrom(t *namespace.Series, st *statement, m *match.Matche
 				return err
 			}
 		}
-		return w.commitRun(u, replication.Visible, w.runOf(&result{deleted: 1}))
+		return w.commitRun(u, wc, w.runOf(&result{deleted: 1}))
 	})
 	if err != nil {
 		return err

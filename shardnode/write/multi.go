@@ -54,16 +54,17 @@ func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 		return r, err
 	}
 	defer root.Close()
+	writing := func(rids []storage.RecordID) error { return w.writeRIDs(ns, st, rids, &r) }
 	for {
 		rids, end, err := w.nextRIDs(root)
 		if err != nil {
 			return r, exec.During(st.during, err)
 		}
 		if w.readsOwn() && !end {
-			err := w.writeFound(ns, st, rids, root, &r)
+			err := w.writeFound(st, rids, root, writing)
 			return r, err
 		}
-		if err := w.writeUnits(ns, st, rids, &r); err != nil {
+		if err := w.writeUnits(rids, writing); err != nil {
 			return r, err
 		}
 		if end {
@@ -74,7 +75,7 @@ func (w *Command) runMulti(ns string, st *statement) (r result, err error) {
 
 // writeFound applies the statement to rids and everything that root finds after those. A transaction or a chain reads its own
 // writes, so everything is found before anything is written.
-func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, root exec.Node, r *result) error {
+func (w *Command) writeFound(st *statement, rids []storage.RecordID, root exec.Node, writing func([]storage.RecordID) error) error {
 	found := foundList{store: w.writer.Exec.Spill(), limit: cmp.Or(w.writer.ListMemory, listMemory)}
 	defer found.close()
 	for end := false; ; {
@@ -93,7 +94,7 @@ func (w *Command) writeFound(ns string, st *statement, rids []storage.RecordID, 
 		if err != nil || len(rids) == 0 {
 			return err
 		}
-		if err := w.writeUnits(ns, st, rids, r); err != nil {
+		if err := w.writeUnits(rids, writing); err != nil {
 			return err
 		}
 	}
@@ -105,12 +106,12 @@ var errContended = errors.New("other operations write records of this unit of wo
 // contendedAfter is the number of conflicts after which a unit of several records is split.
 const contendedAfter = 4
 
-// writeUnits applies the statement to records, unit by unit. A unit needs all of its records unclaimed at once, which may
+// writeUnits writes records, unit by unit; write is retryUnit of one. A unit needs all of its records unclaimed at once, which may
 // never happen if others keep writing them: a unit that meets conflicts is split into smaller ones.
-func (w *Command) writeUnits(ns string, st *statement, rids []storage.RecordID, r *result) error {
+func (w *Command) writeUnits(rids []storage.RecordID, write func([]storage.RecordID) error) error {
 	for size := multiUnitDocs; len(rids) > 0; {
 		n := min(len(rids), size)
-		err := w.writeRIDs(ns, st, rids[:n], r)
+		err := write(rids[:n])
 		switch {
 		case errors.Is(err, errContended):
 			size = n / 2
@@ -121,6 +122,18 @@ func (w *Command) writeUnits(ns string, st *statement, rids []storage.RecordID, 
 		}
 	}
 	return nil
+}
+
+// retryUnit is Retry for a unit of n records. After some conflicts it gives up with errContended if the unit can be split.
+func (w *Command) retryUnit(n int, f func() error) error {
+	tries := 0
+	return w.Retry(func() error {
+		err := f()
+		if tries++; tries >= contendedAfter && n > 1 && w.Transaction() == nil && storage.ErrConflict(err) {
+			return errContended
+		}
+		return err
+	})
 }
 
 // nextRIDs collects the records of one unit.
@@ -146,13 +159,7 @@ func (w *Command) nextRIDs(root exec.Node) (rids []storage.RecordID, end bool, e
 // longer matches is skipped.
 func (w *Command) writeRIDs(ns string, st *statement, rids []storage.RecordID, total *result) error {
 	var r result
-	tries := 0
-	err := w.Retry(func() (err error) {
-		defer func() {
-			if tries++; tries >= contendedAfter && len(rids) > 1 && w.Transaction() == nil && storage.ErrConflict(err) {
-				err = errContended
-			}
-		}()
+	err := w.retryUnit(len(rids), func() error {
 		r = result{}
 		s := w.Snapshot()
 		defer s.Release()

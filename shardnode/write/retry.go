@@ -76,7 +76,7 @@ func (w *Command) prepareNew(ns string, doc []byte) ([]byte, error) {
 		return nil, err
 	}
 	stored, err := prepareInsert(doc, w.keepTS, w.now)
-	if err == nil && (!namespace.IsBuckets(ns) || w.series(ns) == nil) {
+	if err == nil && (!namespace.IsBuckets(ns) || w.bucketsIn(w.Catalog(), ns) == nil) {
 		err = w.validateNew(ns, stored)
 	}
 	return stored, err

@@ -266,8 +266,8 @@ func (w *Command) runStatement(ns string, st *statement, last bool) (result, err
 	if w.recordsDiff(st) {
 		defer w.noteDiff(ns, st)
 	}
-	if t := w.series(ns); t != nil {
-		return w.runOnSeries(t, st, last)
+	if b := w.bucketsIn(w.Catalog(), ns); b != nil {
+		return w.runOnSeries(ns, b, st, last)
 	}
 	return w.runStored(ns, st, last)
 }

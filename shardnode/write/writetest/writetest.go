@@ -7,6 +7,7 @@ import (
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
+	"github.com/shoaldb/shoal/query/plan"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/replication"
 	"github.com/shoaldb/shoal/shardnode/exec"
@@ -59,6 +60,9 @@ type fakeEnv struct {
 
 func (fakeEnv) Now() (int64, uint64)                            { return 0, 0 }
 func (fakeEnv) Observes(*command.Op) bool                       { return false }
+func (fakeEnv) Restrict(*command.Op, string, *plan.Query)       {}
+func (fakeEnv) QuerySettings(*command.Op) []byte                { return nil }
+func (fakeEnv) SortMemory() int64                               { return 100 << 20 }
 func (e fakeEnv) Planning(c *catalog.Collection) *exec.Planning { return (*e.metas).Of(c).Plans }
 
 // Bench is a writer over an empty store in memory, driven by commands.
