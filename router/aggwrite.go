@@ -15,7 +15,6 @@ import (
 	"github.com/shoaldb/shoal/query/collation"
 	"github.com/shoaldb/shoal/query/timeseries"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -26,7 +25,7 @@ type outWriter struct {
 	w      agg.WriteSpec
 	info   *cluster.CollectionInfo
 	temp   string
-	uuid   catalog.UUID // the temporary collection's: each step names it, so that none makes another collection of the name, or takes one that lacks what was written
+	uuid   [16]byte // the temporary collection's: each step names it, so that none makes another collection of the name, or takes one that lacks what was written
 	batch  []byte
 	n      int
 	exists bool
@@ -91,26 +90,18 @@ func (o *outWriter) findTemp() error {
 	if err != nil {
 		return err
 	}
-	for _, d := range value.Values(value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch").Doc()) {
-		if id, ok := catalog.UUIDFrom(value.Lookup(value.LookupDoc(d.Doc(), "info"), "uuid")); ok {
-			o.uuid = id
-			return nil
-		}
+	var ok bool
+	if o.uuid, ok = msg.ListedUUID(reply); !ok {
+		return o.w.Interrupted()
 	}
-	return o.interrupted()
-}
-
-// interrupted returns the error of a step that does not find the temporary collection. It was most likely dropped by a new primary of the shard, and the client is answered as if the command had
-// met the change of primaries itself, as it does where a shard runs the whole pipeline (hideStateChanges).
-func (o *outWriter) interrupted() error {
-	return mongoerr.Newf(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the temporary collection of $out is gone, which a shard drops when it has a new primary; %s is unchanged", o.w.NS)
+	return nil
 }
 
 // step runs a command on the temporary collection.
 func (o *outWriter) step(ctx context.Context, m msg.Message) ([]byte, error) {
-	reply, err := o.h.runReply(ctx, msg.With(m, value.Append(nil, "collectionUUID", o.uuid.Value()), timedConcern(o.op, false)))
+	reply, err := o.h.runReply(ctx, msg.With(m, value.Append(nil, "collectionUUID", value.NewBinary(4, o.uuid[:])), timedConcern(o.op, false)))
 	if mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch {
-		err = o.interrupted()
+		err = o.w.Interrupted()
 	}
 	return reply, err
 }
@@ -167,7 +158,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return o.commitSeries(ctx)
 	}
 	from, to := o.w.NS.DB+"."+o.temp, o.w.NS.String()
-	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), UUID: (*[16]byte)(&o.uuid), Out: true, Options: o.options, Indexes: o.indexes}
+	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), UUID: &o.uuid, Out: true, Options: o.options, Indexes: o.indexes}
 	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
 		reply, mark := value.Begin(nil)
 		generic := genericArguments(o.op, "readConcern", "writeConcern") // the read concern applies to the pipeline's reads; the write concern follows
@@ -180,7 +171,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 	})
 	o.h.r.Catalog.InvalidateCollection(to)
 	if mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch {
-		err = o.interrupted()
+		err = o.w.Interrupted()
 	}
 	return err
 }
