@@ -255,7 +255,8 @@ func TestOneOfSeveralNamesIsWritten(t *testing.T) {
 			s := &catalogStore{gate: make(chan struct{})}
 			m := managerOf(s, frozen)
 			x := &newShard{id: "x", conn: "x/x:1", peer: cluster.LocalPeer(func(_ context.Context, _ *wire.Message, dst []byte) ([]byte, error) {
-				return append(dst, value.Doc(fld("databases", arr(doc(fld("name", str("other"))), doc(fld("name", str("name"))))), fld("ok", value.NewDouble(1)))...), nil
+				return append(dst, value.Doc(fld("databases", arr(doc(fld("name", str("other"))), doc(fld("name", str("name"))))),
+					fld("cursor", doc(fld("id", value.NewInt64(0)), fld("ns", str("any.$cmd.listCollections")), fld("firstBatch", arr(doc(fld("name", str("c"))))))), fld("ok", value.NewDouble(1)))...), nil
 			})}
 			var errs []error
 			create := func(name string) {

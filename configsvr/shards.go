@@ -287,14 +287,22 @@ func (m *Manager) checkNewDatabases(ctx context.Context, s *newShard) error {
 	return err
 }
 
-// databases lists the databases that a new shard brings.
+// databases lists the databases that a new shard brings. One that has only what the shard's profiler has recorded, as after the shard was drained, is none.
 func (s *newShard) databases(ctx context.Context) (names []string, err error) {
 	reply, err := cluster.Run(ctx, s.peer, msg.Doc(&msg.ListDatabases{NameOnly: true}))
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range value.Values(value.Lookup(reply, "databases").Doc()) {
-		if name := value.Lookup(d.Doc(), "name").Str(); !cluster.FixedDatabase(name) && name != "local" {
+		name := value.Lookup(d.Doc(), "name").Str()
+		if cluster.FixedDatabase(name) || name == "local" {
+			continue
+		}
+		colls, err := cluster.FindAll(ctx, s.peer, name, msg.Doc(&msg.ListCollections{DB: name, Filter: value.Doc(fld("name", doc(fld("$ne", str("system.profile")))))}))
+		if err != nil {
+			return nil, err
+		}
+		if len(colls) > 0 {
 			names = append(names, name)
 		}
 	}

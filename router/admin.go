@@ -3,6 +3,7 @@ package router
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/shoaldb/shoal/cluster"
@@ -133,9 +134,8 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	db, coll := cluster.SplitNS(ns)
-	if cluster.FixedDatabase(db) || coll == "system.views" || coll == "system.js" || coll == "system.profile" { // each shard has its own, or the primary shard has it
-		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "can't shard %s", ns)
+	if err := checkTrackable("shard", ns); err != nil {
+		return dst, err
 	}
 	if op.Bool("presplitHashedZones") {
 		if err := r.checkPresplit(op, ns); err != nil {
@@ -151,6 +151,16 @@ func (r *Router) shardCollection(op *command.Op, dst []byte) ([]byte, error) {
 		Enforce: op.BoolOr("enforceUniquenessCheck", true), Presplit: op.Bool("presplitHashedZones"), TimeSeries: op.Req.Doc("timeseries"),
 	}}
 	return r.track(op, ns, m, dst)
+}
+
+// checkTrackable refuses the collections that the catalog has no entries of: each node has its own (system.profile), or the primary shard of the database has them, and
+// others look for them there.
+func checkTrackable(doing, ns string) error {
+	db, coll := cluster.SplitNS(ns)
+	if cluster.FixedDatabase(db) || strings.HasPrefix(coll, "system.") && !strings.HasPrefix(coll, "system.buckets.") {
+		return mongoerr.Newf(mongoerr.IllegalOperation, "can't %s %s: it is a collection of the server's own", doing, ns)
+	}
+	return nil
 }
 
 // track has the primary shard of the database create a collection's entry in the catalog.

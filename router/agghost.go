@@ -231,7 +231,11 @@ const maxMergeBatch = 1000
 
 // runWrite routes a write of the router's own through the commands that clients use.
 func (h *aggHost) runWrite(ctx context.Context, body []byte) error {
-	reply, err := h.runReply(ctx, body)
+	return waited(h.runReply(ctx, body))
+}
+
+// waited returns the error of a command that waits for its write concern: its own, or that of the wait.
+func waited(reply []byte, err error) error {
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type outWriter struct {
 	w      agg.WriteSpec
 	info   *cluster.CollectionInfo
 	temp   string
+	uuid   [16]byte // the temporary collection's: each step names it, so that none makes another collection of the name, or takes one that lacks what was written
 	batch  []byte
 	n      int
 	exists bool
@@ -71,6 +72,9 @@ func (o *outWriter) create() error {
 		}
 	}
 	err = o.h.runWrite(o.op, msg.With(c, options, timedConcern(o.op, false)))
+	if err == nil {
+		err = o.findTemp()
+	}
 	if err == nil && o.exists {
 		err = o.copyIndexes(p)
 	}
@@ -78,6 +82,33 @@ func (o *outWriter) create() error {
 		o.Abort(o.op) // the creation may continue after its wtimeout
 	}
 	return err
+}
+
+// findTemp finds the UUID of the temporary collection.
+func (o *outWriter) findTemp() error {
+	reply, err := o.h.runReply(o.op, msg.Doc(&msg.ListCollections{DB: o.w.NS.DB, Filter: value.Doc(value.F("name", value.NewString(o.temp)))}))
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if o.uuid, ok = msg.ListedUUID(reply); !ok {
+		return o.w.Interrupted()
+	}
+	return nil
+}
+
+// step runs a command on the temporary collection.
+func (o *outWriter) step(ctx context.Context, m msg.Message) ([]byte, error) {
+	reply, err := o.h.runReply(ctx, msg.With(m, value.Append(nil, "collectionUUID", value.NewBinary(4, o.uuid[:])), timedConcern(o.op, false)))
+	if mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch {
+		err = o.w.Interrupted()
+	}
+	return reply, err
+}
+
+// write is step for a command that waits for the write concern.
+func (o *outWriter) write(ctx context.Context, m msg.Message) error {
+	return waited(o.step(ctx, m))
 }
 
 func (o *outWriter) copyIndexes(p cluster.Peer) error {
@@ -96,7 +127,7 @@ func (o *outWriter) copyIndexes(p cluster.Peer) error {
 	if len(add) == 0 {
 		return nil
 	}
-	return o.h.runWrite(o.op, msg.With(&msg.CreateIndexes{DB: db, Coll: o.temp, Indexes: add}, timedConcern(o.op, false)))
+	return o.write(o.op, &msg.CreateIndexes{DB: db, Coll: o.temp, Indexes: add})
 }
 
 // Write implements agg.Writer.
@@ -113,9 +144,9 @@ func (o *outWriter) flush(ctx context.Context) error {
 		return nil
 	}
 	arr, m := value.Begin(nil)
-	b := msg.With(&msg.Insert{DB: o.w.NS.DB, Coll: o.temp, Documents: value.End(append(arr, o.batch...), m), Bypass: bypasses(o.op)}, timedConcern(o.op, false))
+	docs := value.End(append(arr, o.batch...), m)
 	o.batch, o.n = o.batch[:0], 0
-	return o.h.runWrite(ctx, b)
+	return o.write(ctx, &msg.Insert{DB: o.w.NS.DB, Coll: o.temp, Documents: docs, Bypass: bypasses(o.op)})
 }
 
 // Commit implements agg.Writer.
@@ -127,7 +158,7 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return o.commitSeries(ctx)
 	}
 	from, to := o.w.NS.DB+"."+o.temp, o.w.NS.String()
-	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), Out: true, Options: o.options, Indexes: o.indexes}
+	rename := &msg.ShardRename{NS: from, To: to, DropTarget: value.NewBool(true), UUID: &o.uuid, Out: true, Options: o.options, Indexes: o.indexes}
 	err := o.h.r.routed(o.op, from, false, func(info *cluster.CollectionInfo) error {
 		reply, mark := value.Begin(nil)
 		generic := genericArguments(o.op, "readConcern", "writeConcern") // the read concern applies to the pipeline's reads; the write concern follows
@@ -139,6 +170,9 @@ func (o *outWriter) Commit(ctx context.Context) error {
 		return err
 	})
 	o.h.r.Catalog.InvalidateCollection(to)
+	if mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch {
+		err = o.w.Interrupted()
+	}
 	return err
 }
 
@@ -153,8 +187,7 @@ func (o *outWriter) commitSeries(ctx context.Context) error {
 		to = append(to, value.F("timeseries", value.NewDocument(o.w.TimeSeries)))
 	}
 	out := value.Doc(value.F("$out", value.NewDocument(value.Doc(to...))))
-	reply, err := o.h.runReply(ctx, msg.With(&msg.Aggregate{DB: o.w.NS.DB, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)},
-		timedConcern(o.op, false)))
+	reply, err := o.step(ctx, &msg.Aggregate{DB: o.w.NS.DB, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)})
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,9 @@ func TestEachTypeOfInconsistency(t *testing.T) {
 	chunk := func(shard, set string) [3]string {
 		return [3]string{"config", "config", `{"update": "chunks", "updates": [{"q": {"uuid": UUID, "shard": "` + shard + `"}, "u": {"$set": {` + set + `}}}]}`}
 	}
+	options := func(coll, change string) [3]string {
+		return [3]string{"config", "config", `{"update": "collections", "updates": [{"q": {"_id": "db.` + coll + `"}, "u": {` + change + `}}]}`}
+	}
 	for _, x := range []struct {
 		kind, coll, description, details string
 		do                               [][3]string // a node, a database, and a command
@@ -26,6 +29,12 @@ func TestEachTypeOfInconsistency(t *testing.T) {
 			[][3]string{{"shard1", "db", `{"collMod": "system.buckets.ts", "timeseriesBucketsMayHaveMixedSchemaData": true}`}}},
 		{"CollectionOptionsMismatch", "c", "Found collection with mismatching options across shards and/or config server", "namespace options",
 			[][3]string{{"shard1", "db", `{"collMod": "c", "validator": {"k": {"$exists": true}}}`}}},
+		{"CollectionOptionsMismatch", "c", "Found collection with mismatching options across shards and/or config server", "namespace options",
+			[][3]string{options("c", `"$set": {"defaultCollation": {"locale": "fr"}}`)}},
+		{"CollectionOptionsMismatch", "c", "Found collection with mismatching options across shards and/or config server", "namespace options",
+			[][3]string{options("c", `"$set": {"timeseriesFields": {"timeField": "t"}}`)}},
+		{"CollectionOptionsMismatch", "system.buckets.ts", "Found collection with mismatching options across shards and/or config server", "namespace options",
+			[][3]string{options("system.buckets.ts", `"$unset": {"timeseriesFields": 1}`)}},
 		{"CollectionUUIDMismatch", "c", "Found collection on non primary shard with mismatching UUID", "namespace shard localUUID uuid", [][3]string{{"shard2", "db", `{"create": "c"}`}}},
 		{"CorruptedChunkShardKey", "c", "Found chunk with a shard key pattern violation", "namespace collectionUUID chunk shardKeyPattern", [][3]string{chunk("shard1", `"min": {"y": 0}`)}},
 		{"CorruptedZoneShardKey", "c", "Found zone with a shard key pattern violation", "namespace collectionUUID zone shardKeyPattern", [][3]string{zone("y", "0", "1")}},
@@ -34,6 +43,8 @@ func TestEachTypeOfInconsistency(t *testing.T) {
 		{"InconsistentIndex", "c", "Found an index of a sharded collection that is inconsistent between different shards", "namespace info",
 			[][3]string{{"shard1", "db", `{"createIndexes": "c", "indexes": [{"key": {"x": 1}, "name": "x"}]}`}}},
 		{"MisplacedCollection", "stray", "Found unsharded collection without the appropriate metadata on a shard different from the database primary shard", "namespace shard localUUID", [][3]string{{"shard1", "db", `{"create": "stray"}`}}},
+		{"MisplacedCollection", "system.views", "Found unsharded collection without the appropriate metadata on a shard different from the database primary shard", "namespace shard localUUID",
+			[][3]string{{"config", "config", `{"update": "databases", "updates": [{"q": {"_id": "db"}, "u": {"$set": {"primary": "shard2"}}}]}`}}},
 		{"MissingLocalCollection", "c", "Collection registered on the sharding catalog not found on the given shards", "namespace uuid shard", [][3]string{{"shard1", "db", `{"drop": "c"}`}}},
 		{"MissingRoutingTable", "c", "There is a sharded collection without routing table", "namespace collectionUUID", [][3]string{{"config", "config", `{"delete": "chunks", "deletes": [{"q": {"uuid": UUID}, "limit": 0}]}`}}},
 		{"MissingShardKeyIndex", "h", "Found sharded collection without a shard key index", "namespace shard shardKey", [][3]string{{"shard1", "db", `{"dropIndexes": "h", "index": "k_hashed"}`}}},

@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -224,6 +225,69 @@ func TestOutIntoAMovedTimeSeries(t *testing.T) {
 			c.expect(c.run("db", `{"count": "ts"}`)["n"], `50`)
 			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 			c.expect(c.all("db", `{"listCollections": 1, "filter": {"name": {"$regex": "tmp"}}}`), `[]`)
+		}
+	}
+}
+
+// The shard drops the temporary collection of an $out when it has a new primary. An $out that went on wrote what was left into another collection of the name, and put that in place of its target; or it
+// failed as if the client had renamed a collection that does not exist. It fails as if it had met the change itself: the target is unchanged.
+func TestOutDuringAnElection(t *testing.T) {
+	t.Parallel()
+	const target = `{"createIndexes": "to", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}`
+	for _, x := range []struct {
+		step, target string
+		times        int32
+	}{
+		{"createIndexes", target, 1},
+		{"insert", target, 1},
+		{"insert", target, 2},
+		{"_shardsvrRenameCollection", target, 1},
+		{"_shardsvrRenameCollection", `{"create": "other"}`, 1},
+		{"aggregate", `{"create": "to", "timeseries": {"timeField": "t"}}`, 2}, // the first one reads
+	} {
+		name := fmt.Sprint(x.step, " ", x.times, " ", x.target)
+		c := newTestCluster(t, 2)
+		at := c.interposed("shard0")
+		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+		c.run("admin", `{"shardCollection": "db.from", "key": {"_id": "hashed"}}`)
+		var docs []string
+		for i := range 2500 {
+			docs = append(docs, fmt.Sprintf(`{"_id": %d, "t": {"$date": %d}}`, i, i*1000))
+		}
+		c.run("db", `{"insert": "from", "documents": [`+strings.Join(docs, ",")+`]}`)
+		c.run("db", x.target)
+		if !strings.Contains(x.target, "other") {
+			c.run("db", `{"insert": "to", "documents": [`+strings.Join(docs[:3], ",")+`]}`)
+		}
+		before := show(c.all("db", `{"find": "to", "sort": {"_id": 1}}`))
+		temporary := func() (names []string) {
+			c.server["shard0"].Node.Engine.Catalog().Each(func(coll *catalog.Collection) {
+				if coll.DB() == "db" && strings.HasPrefix(coll.Name(), "tmp") {
+					names = append(names, coll.Name())
+				}
+			})
+			return names
+		}
+		var seen atomic.Int32
+		at.through(func(_ context.Context, command string, call func() ([]byte, error)) ([]byte, error) {
+			if command == x.step && seen.Add(1) == x.times {
+				c.restart("shard0")
+				c.until("the temporary collection is dropped", func() bool { return len(temporary()) == 0 })
+			}
+			return call()
+		})
+		m := c.raw("db", `{"aggregate": "from", "pipeline": [{"$out": "to"}], "cursor": {}}`)
+		if m["code"] != int32(mongoerr.HostUnreachable) || !strings.Contains(fmt.Sprint(m["errmsg"]), "operation was interrupted") || m["errorLabels"] != nil {
+			t.Errorf("%s: %v", name, m)
+		}
+		if seen.Load() < x.times {
+			t.Errorf("%s: the step was not reached", name)
+		}
+		if after := show(c.all("db", `{"find": "to", "sort": {"_id": 1}}`)); after != before {
+			t.Errorf("%s: the target has %d bytes, and had %d", name, len(after), len(before))
+		}
+		if left := temporary(); len(left) > 0 {
+			t.Errorf("%s leaves %v", name, left)
 		}
 	}
 }

@@ -199,10 +199,10 @@ func (r *Router) reshard(op *command.Op, want msg.Reshard, dst []byte) ([]byte, 
 	if err != nil {
 		return dst, err
 	}
-	if db, _ := cluster.SplitNS(ns); cluster.FixedDatabase(db) {
-		return dst, mongoerr.Newf(mongoerr.IllegalOperation, "Can't %s %s: it is a collection of the cluster's own", want.Provenance, ns)
-	}
 	if err := command.CheckClientWrite(op, ns); err != nil {
+		return dst, err
+	}
+	if err := checkTrackable(want.Provenance, ns); err != nil {
 		return dst, err
 	}
 	if err := r.checkRecipients(op, want.To, want.Distribution); err != nil {

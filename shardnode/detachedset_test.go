@@ -27,6 +27,7 @@ type testNet struct {
 	servers map[string]*Server
 	lost    map[string]bool // hosts that reach nobody and that nobody reaches: a response to a member's own call brings entries, too
 	cut     bool
+	before  atomic.Pointer[func(command string)] // sees what members send each other
 }
 
 // testLink makes the calls of one member.
@@ -47,7 +48,11 @@ func (x testLink) ask(ctx context.Context, host string, cmd []byte) ([]byte, err
 		time.Sleep(time.Millisecond) // as long as a refused connection takes: callers try again at once
 		return nil, errCut
 	}
-	reply := s.Service.Run(ctx, s.local, &wire.Message{OpCode: wire.OpMsg, Body: cmd}, nil)
+	m := &wire.Message{OpCode: wire.OpMsg, Body: cmd}
+	if before := x.before.Load(); before != nil {
+		(*before)(string(m.CommandName()))
+	}
+	reply := s.Service.Run(ctx, s.local, m, nil)
 	if x.reached(host) == nil {
 		return nil, errCut
 	}

@@ -1,8 +1,10 @@
 package shardnode
 
 import (
+	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/shoaldb/shoal/command"
@@ -39,5 +41,38 @@ func TestFirstWriteRacingWithTheCollectionsCreation(t *testing.T) {
 			}()
 		}
 		wg.Wait()
+	}
+}
+
+// overtaken is a set whose next commit is overtaken by what by does.
+type overtaken struct {
+	replication.Set
+	by *atomic.Pointer[func()]
+}
+
+func (s overtaken) Commit(ctx context.Context, u *storage.UnitOfWork, wc replication.WriteConcern) (storage.Timestamp, error) {
+	if by := s.by.Swap(nil); by != nil {
+		(*by)()
+	}
+	return s.Set.Commit(ctx, u, wc)
+}
+
+// Of the first views and time series of a database, created at the same time under different names, one failed with 48 "Collection d.system.views already
+// exists.": that collection is created with the first of them.
+func TestFirstViewsOfADatabase(t *testing.T) {
+	var by atomic.Pointer[func()]
+	n := openTestNode(t, Config{Memory: true, Repl: ReplOptions{Commits: func(s replication.Set) replication.Set { return overtaken{s, &by} }}})
+	const view, series = `{"create": "%s", "viewOn": "x", "pipeline": []}`, `{"create": "%s", "timeseries": {"timeField": "t"}}`
+	for i, cmds := range [][2]string{{view, view}, {view, series}, {series, view}, {series, series}} {
+		db := fmt.Sprint("d", i)
+		faster := func() { n.ok(db, fmt.Sprintf(cmds[1], "faster")) }
+		by.Store(&faster)
+		n.ok(db, fmt.Sprintf(cmds[0], "slower"))
+		if by.Load() != nil {
+			t.Fatal("the first commit was not overtaken")
+		}
+		if got := n.first(db, `{"listCollections": 1, "nameOnly": true, "filter": {"name": {"$not": {"$regex": "^system"}}}}`); len(got) != 2 {
+			t.Errorf("%s: %v", cmds, got)
+		}
 	}
 }

@@ -368,7 +368,7 @@ func (n *Node) runDBHash(op *command.Op, dst []byte) ([]byte, error) {
 // isSystemUnhashed reports whether dbHash skips a system collection, because it differs between members.
 func isSystemUnhashed(name string) bool {
 	switch name {
-	case "system.profile", "system.indexBuilds", "system.preimages":
+	case catalog.Profile, "system.indexBuilds", "system.preimages":
 		return true
 	}
 	return false

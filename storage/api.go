@@ -138,8 +138,8 @@ type CollectionSpec struct {
 	IDIndexSpec []byte
 	// NoIDIndex omits the _id index (autoIndexId: false on local collections).
 	NoIDIndex bool
-	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Collections of the local
-	// database are always unreplicated.
+	// Unreplicated keeps the collection's writes, and its creation, out of the oplog. Those whose names say so (catalog.Unreplicated)
+	// are always unreplicated.
 	Unreplicated bool
 	// Shared is set for collections that several units may create when they need them: if another unit was faster, the commit fails with WriteConflict, and
 	// the retry has a snapshot with the collection.

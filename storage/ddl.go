@@ -294,7 +294,7 @@ func sameCase(cat *catalog.Snapshot, db string) error {
 func (e *Engine) newCollection(spec CollectionSpec) (*catalog.Collection, error) {
 	c := &catalog.Collection{
 		NS: spec.NS, UUID: spec.UUID, CatalogID: e.nextEntry.Add(1), Counters: &catalog.Counters{},
-		Replicated: !spec.Unreplicated && catalog.DBOf(spec.NS) != "local", Oplog: spec.NS == OplogNS && !e.opts.Standalone,
+		Replicated: !spec.Unreplicated && !catalog.Unreplicated(spec.NS), Oplog: spec.NS == OplogNS && !e.opts.Standalone,
 	}
 	if c.UUID.IsZero() {
 		c.UUID = NewUUID()

@@ -15,7 +15,7 @@ import (
 type Check struct {
 	Req       *msg.CheckConsistency
 	Registry  *cluster.Registry
-	Primary   string // the primary shard of the database; "" for config, of which each node has collections of its own
+	Primary   string // the primary shard of the database by its entry; "" for config, of which each node has collections of its own
 	Auxiliary func(ns string, options []byte) []byte
 
 	entries map[string][]byte        // of config.collections, by namespace

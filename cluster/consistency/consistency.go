@@ -254,26 +254,44 @@ func (c *Collection) Locals(owners []string, locals []Local) (bad [][]byte) {
 	return bad
 }
 
-// planned returns the options that the owners of a time series would have if the entry were right about how its buckets are filled; nil if one of them has those,
-// or the entry says nothing. Routers target measurements by the entry, and shards fill buckets by their own options.
+// A record is an option of a collection that its entry has a copy of, by which routers target.
+type record struct{ option, field string }
+
+var recorded = []record{{"collation", "defaultCollation"}, {"timeseries", "timeseriesFields"}}
+
+// planned returns the options that the owners would have if the entry were right about those that it records; nil if one of them has those.
 func (c *Collection) planned(options groups) []byte {
-	entry := value.LookupDoc(c.entry, "timeseriesFields")
-	if entry == nil || len(options) == 0 {
+	if len(options) == 0 {
 		return nil
 	}
 	for _, g := range options {
-		if value.SameFields(entry, value.LookupDoc(g.doc, "timeseries")) {
+		if !slices.ContainsFunc(recorded, func(x record) bool {
+			return !value.SameFields(recordedAs(g.doc, x.option), recordedAs(c.entry, x.field))
+		}) {
 			return nil
 		}
 	}
-	var f []value.Field
+	var out []value.Field
 	for k, v := range value.Elements(options[0].doc) {
-		if k == "timeseries" {
-			v = value.NewDocument(entry)
+		if !slices.ContainsFunc(recorded, func(x record) bool { return x.option == k }) {
+			out = append(out, value.F(k, v))
 		}
-		f = append(f, value.F(k, v))
 	}
-	return value.Doc(f...)
+	for _, x := range recorded {
+		if d := value.LookupDoc(c.entry, x.field); d != nil {
+			out = append(out, value.F(x.option, value.NewDocument(d)))
+		}
+	}
+	return value.Doc(out...)
+}
+
+// recordedAs returns an option as entries record it: the simple collation is none.
+func recordedAs(doc []byte, name string) []byte {
+	d := value.LookupDoc(doc, name)
+	if value.Lookup(d, "locale").Str() == "simple" {
+		return nil
+	}
+	return d
 }
 
 // groups are the shards by what they have of a collection.

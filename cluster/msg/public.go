@@ -76,6 +76,18 @@ func (m *ListCollections) fields(c *codec) {
 	c.doc("filter", optional, &m.Filter)
 }
 
+// ListedUUID returns the UUID of the collection that a reply to ListCollections has first; ok is false if it has none.
+func ListedUUID(reply []byte) (uuid [16]byte, ok bool) {
+	for _, d := range value.Values(value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch").Doc()) {
+		id := value.Lookup(value.LookupDoc(d.Doc(), "info"), "uuid")
+		if ok = id.T == value.Binary && len(id.Bytes()) == len(uuid); ok {
+			copy(uuid[:], id.Bytes())
+		}
+		break
+	}
+	return uuid, ok
+}
+
 // ListIndexes asks for the indexes of a collection.
 type ListIndexes struct {
 	DB, Coll string

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/shoaldb/shoal/query/value"
+	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
 // Namespace is a database and a collection.
@@ -75,6 +76,12 @@ type WriteSpec struct {
 	WhenNotMatched string        // insert, discard, fail
 	Pipeline       []value.Value // for whenMatched: [pipeline]
 	Let            value.Value   // its variables by name, including new; Missing without a pipeline
+}
+
+// Interrupted returns the error of an $out whose temporary collection is gone. A new primary drops those that it finds (they are of commands that its predecessor has not finished), so the client is
+// answered as if the command had met the change of primaries itself.
+func (s *WriteSpec) Interrupted() error {
+	return mongoerr.Newf(mongoerr.InterruptedDueToReplStateChange, "operation was interrupted: the temporary collection of $out is gone, which a new primary drops; %s is unchanged", s.NS)
 }
 
 // Writer writes the documents of $out or $merge. Nothing of $out is visible before Commit.

@@ -1,9 +1,11 @@
 package coordinator
 
 import (
+	"context"
 	"slices"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/consistency"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/command"
@@ -42,7 +44,11 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 	if _, series := m.seriesAt(ns); series && req.Coll != "" { // it is a view: its buckets are what the catalog and the shards have
 		req.Coll = catalog.CollOf(timeseries.BucketsOf(ns))
 	}
-	c := &consistency.Check{Req: req, Registry: m.State.Registry, Primary: m.State.ID, Auxiliary: auxiliary}
+	primary, err := m.recordedPrimary(op, req.DB)
+	if err != nil {
+		return dst, err
+	}
+	c := &consistency.Check{Req: req, Registry: m.State.Registry, Primary: primary, Auxiliary: auxiliary}
 	bad, err := c.Run(op)
 	if err != nil {
 		return dst, err
@@ -51,6 +57,15 @@ func (m *Coordinators) runCheckConsistency(op *command.Op, req *msg.CheckConsist
 		return dst, err
 	}
 	return msg.AppendFields(dst, &msg.CheckConsistencyReply{Found: bad}), nil
+}
+
+// recordedPrimary returns the primary shard that the catalog has for a database. It is this one, unless the entry is wrong: the other shard finds the database's collections misplaced.
+func (m *Coordinators) recordedPrimary(ctx context.Context, db string) (string, error) {
+	docs, err := cluster.FindConfig(ctx, m.State.Registry.Config(), cluster.Find{NS: "config.databases", Filter: value.Doc(value.F("_id", value.NewString(db)))}.Doc())
+	if err != nil || len(docs) == 0 {
+		return m.State.ID, err
+	}
+	return value.Lookup(docs[0], "primary").Str(), nil
 }
 
 // auxiliary returns what a shard's catalog says of a collection beside its options and indexes.

@@ -134,9 +134,12 @@ func (p *movePrimary) catchUpHistory(ctx context.Context, r *run, c *copier) err
 	return r.persist(ctx, func() error { return r.store(ctx, nil) })
 }
 
-// list returns the database's collections on this shard.
+// list returns the database's collections on this shard, but for those that are the member's own: they stay.
 func (p *movePrimary) list(s *storage.Snapshot, entries []*cluster.CollectionEntry) (out []msg.MovedCollection) {
 	for _, c := range s.Catalog().Collections(p.req.DB) {
+		if catalog.Unreplicated(c.NS) {
+			continue
+		}
 		i := slices.IndexFunc(entries, func(e *cluster.CollectionEntry) bool { return e.NS == c.NS })
 		if i >= 0 && entries[i].UUID != c.UUID {
 			continue // left behind by an earlier collection

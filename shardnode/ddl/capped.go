@@ -278,6 +278,7 @@ func (w *operation) cappedCopyOf(s *storage.Snapshot, ns string, size int64, uui
 	}
 	spec := cappedCopy(c, tmp, size)
 	spec.UUID = uuid
+	spec.Unreplicated, spec.NoIDIndex = !c.Replicated, c.IDIndex() == nil && !c.Clustered // it will have the name
 	o := namespace.OptionsOf(spec.Options)
 	o.Set("temp", value.NewBool(true))
 	spec.Options = o.Doc()
@@ -310,7 +311,7 @@ func cappedCopy(c *catalog.Collection, ns string, size int64) storage.Collection
 	}
 	o.Set("capped", value.NewBool(true))
 	o.Set("size", value.NewInt(size))
-	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns)}
+	return storage.CollectionSpec{NS: ns, Options: o.Doc(), Unreplicated: catalog.Unreplicated(ns), NoIDIndex: catalog.CollOf(ns) == catalog.Profile}
 }
 
 func (cs *Commands) runCloneAsCapped(op *command.Op, dst []byte) ([]byte, error) {

@@ -549,7 +549,7 @@ func (w *operation) stageNamespace(u *storage.UnitOfWork, s *storage.Snapshot, c
 func (c *newNamespace) spec(ns string) storage.CollectionSpec {
 	return storage.CollectionSpec{
 		NS: ns, UUID: c.uuid, Options: c.storedOptions(), IDIndexSpec: c.idIndex, Unreplicated: catalog.Unreplicated(ns),
-		NoIDIndex: catalog.CollOf(ns) == "system.profile",
+		NoIDIndex: catalog.CollOf(ns) == catalog.Profile,
 	}
 }
 

@@ -59,7 +59,7 @@ func (cs *Commands) runCreateIndexes(op *command.Op, dst []byte) ([]byte, error)
 			return dst, err
 		}
 	}
-	if coll == "system.views" || coll == "system.profile" {
+	if coll == "system.views" || coll == catalog.Profile {
 		return dst, mongoerr.Newf(mongoerr.CannotCreateIndex, "cannot create indexes on %s", ns)
 	}
 	ci := &newIndexes{ns: ns}

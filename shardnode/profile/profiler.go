@@ -197,13 +197,13 @@ func (pr *Profiler) set(db string, s dbProfile) {
 
 // createProfile creates a database's system.profile as a capped collection.
 func (pr *Profiler) createProfile(ctx context.Context, db string) error {
-	ns := db + ".system.profile"
+	ns := db + "." + catalog.Profile
 	if pr.Engine.Catalog().Lookup(ns) != nil {
 		return nil
 	}
 	u := pr.Engine.NewUnitOfWork(nil)
 	defer u.Rollback()
-	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: true, NoIDIndex: true, Options: value.Doc(
+	_, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns), NoIDIndex: true, Options: value.Doc(
 		value.F("capped", value.NewBool(true)), value.F("size", value.NewInt64(profileSize)))})
 	if err == nil {
 		_, err = pr.Set.Commit(ctx, u, replication.Visible)
@@ -287,7 +287,7 @@ func neverProfiled(op *command.Op) bool {
 }
 
 func (pr *Profiler) writeProfile(db string, doc []byte) {
-	ns := db + ".system.profile"
+	ns := db + "." + catalog.Profile
 	ctx := context.Background()
 	if pr.Engine.Catalog().Lookup(ns) == nil {
 		if pr.createProfile(ctx, db) != nil {

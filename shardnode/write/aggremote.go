@@ -75,6 +75,7 @@ type remoteOut struct {
 	*primaryWrites
 	spec   agg.WriteSpec
 	temp   string
+	uuid   [16]byte // the temporary collection's: each step names it, so that none makes another collection of the name on a new primary
 	target namespace.Target
 	series bool   // the target is a time series collection, or becomes one
 	batch  []byte // documents, as elements of an array
@@ -95,10 +96,35 @@ func (o *remoteOut) create(ctx context.Context, target *catalog.Collection) erro
 			}
 		}
 	}
-	if _, err := o.run(ctx, &msg.Create{DB: o.db, Coll: o.temp, Temp: true}, options...); err != nil || len(indexes) == 0 {
+	if _, err := o.run(ctx, &msg.Create{DB: o.db, Coll: o.temp, Temp: true}, options...); err != nil {
 		return err
 	}
-	_, err := o.run(ctx, &msg.CreateIndexes{DB: o.db, Coll: o.temp, Indexes: indexes})
+	if err := o.findTemp(ctx); err != nil || len(indexes) == 0 {
+		return err
+	}
+	return o.step(ctx, &msg.CreateIndexes{DB: o.db, Coll: o.temp, Indexes: indexes})
+}
+
+// findTemp finds the UUID of the temporary collection.
+func (o *remoteOut) findTemp(ctx context.Context) error {
+	list := &msg.ListCollections{DB: o.db, Filter: value.Doc(value.F("name", value.NewString(o.temp)))}
+	reply, err := o.w.writer.node.AskPrimary(ctx, msg.Doc(list))
+	if err != nil {
+		return err
+	}
+	var ok bool
+	if o.uuid, ok = msg.ListedUUID(reply); !ok {
+		return o.spec.Interrupted()
+	}
+	return nil
+}
+
+// step makes the primary run a command on the temporary collection.
+func (o *remoteOut) step(ctx context.Context, m msg.Message) error {
+	_, err := o.run(ctx, m, value.Append(nil, "collectionUUID", value.NewBinary(4, o.uuid[:]))...)
+	if mongoerr.CodeOf(err) == mongoerr.CollectionUUIDMismatch {
+		err = o.spec.Interrupted()
+	}
 	return err
 }
 
@@ -117,8 +143,7 @@ func (o *remoteOut) flush(ctx context.Context) error {
 	arr, m := value.Begin(nil)
 	documents := value.End(append(arr, o.batch...), m)
 	o.batch, o.n = o.batch[:0], 0
-	_, err := o.run(ctx, &msg.Insert{DB: o.db, Coll: o.temp, Documents: documents, Bypass: o.w.bypass})
-	return err
+	return o.step(ctx, &msg.Insert{DB: o.db, Coll: o.temp, Documents: documents, Bypass: o.w.bypass})
 }
 
 func (o *remoteOut) Commit(ctx context.Context) error {
@@ -131,6 +156,9 @@ func (o *remoteOut) Commit(ctx context.Context) error {
 	rename := &msg.RenameIfMatch{From: o.db + "." + o.temp, To: o.spec.NS.String()}
 	rename.There, rename.Options, rename.Indexes = o.target.Described()
 	_, err := o.run(ctx, rename)
+	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound { // an earlier version's primary does not know collectionUUID here; no step has made another collection of the name
+		err = o.spec.Interrupted()
+	}
 	return err
 }
 
@@ -141,7 +169,7 @@ func (o *remoteOut) commitSeries(ctx context.Context) error {
 		to = append(to, value.F("timeseries", value.NewDocument(o.spec.TimeSeries)))
 	}
 	out := value.Doc(value.F("$out", value.NewDocument(value.Doc(to...))))
-	_, err := o.run(ctx, &msg.Aggregate{DB: o.db, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)})
+	err := o.step(ctx, &msg.Aggregate{DB: o.db, On: value.NewString(o.temp), Pipeline: value.ArrayOf(value.NewDocument(out)), Cursor: new(msg.Cursor)})
 	o.Abort(ctx) // which drops the temporary collection
 	return err
 }

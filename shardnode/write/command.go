@@ -395,7 +395,8 @@ func retryConflicts(op *command.Op, f func() error) error {
 	}
 }
 
-// Target finds the collection that a write goes to. With create, a missing collection is created in the same unit.
+// Target finds the collection that a write goes to. With create, a missing collection is created in the same unit; if another operation is faster, that is
+// a conflict, after which the write finds the collection.
 func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, create bool) (*catalog.Collection, error) {
 	if c := s.Lookup(ns); c != nil {
 		return c, nil
@@ -417,10 +418,7 @@ func (w *Command) Target(u *storage.UnitOfWork, s *catalog.Snapshot, ns string, 
 	if err := MayCreate(w.Op, ns); err != nil {
 		return nil, err
 	}
-	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns)})
-	if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation has created it since s
-		err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
-	}
+	c, err := u.CreateCollection(storage.CollectionSpec{NS: ns, Unreplicated: catalog.Unreplicated(ns), Shared: true})
 	if err == nil {
 		w.AuditCreate(u, s, c)
 	}

@@ -224,9 +224,6 @@ func (w *Command) tryInsert(ns string, raw [][]byte, wc replication.WriteConcern
 		return 0, docErr, nil
 	}
 	if err := w.commitRun(u, wc, txn.Run{From: info.StmtID, To: info.StmtID + int32(done) - 1, Op: 'i'}); err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists { // another operation created the collection first
-			return 0, nil, mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
-		}
 		return 0, nil, err
 	}
 	for _, doc := range raw[:done] {

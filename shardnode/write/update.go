@@ -543,9 +543,6 @@ func (w *Command) upsert(ns string, st *statement, q *exec.Query, u *storage.Uni
 	r.upserted = value.Lookup(doc, "_id")
 	w.noteWritten(ns, doc)
 	if err := w.commitRun(u, wc, w.runOf(&r)); err != nil {
-		if mongoerr.CodeOf(err) == mongoerr.NamespaceExists {
-			err = mongoerr.New(mongoerr.WriteConflict, "collection was created concurrently")
-		}
 		return result{}, err
 	}
 	return r, nil

@@ -176,8 +176,11 @@ func DBOf(ns string) string {
 	return ns
 }
 
-// Unreplicated reports whether a namespace belongs to the member itself: the set's log does not carry it.
-func Unreplicated(ns string) bool { return DBOf(ns) == "local" }
+// Unreplicated reports whether a namespace belongs to the member itself: the set's log does not carry it, and DDL over shards leaves it where it is.
+func Unreplicated(ns string) bool { return DBOf(ns) == "local" || CollOf(ns) == Profile }
+
+// Profile is the name of the collection in which a member records the operations on a database. Its documents have no _id.
+const Profile = "system.profile"
 
 // CollOf returns the collection part of a namespace.
 func CollOf(ns string) string {
