@@ -39,5 +39,21 @@ func (op *Op) Nested(body []byte) (*Op, error) {
 // Carry passes a value to the code that executes a nested operation.
 func (op *Op) Carry(key, val any) { op.parent = context.WithValue(op.parent, key, val) }
 
+// With returns the operation as the context of a command that it runs for itself, with a value for the code that executes that.
+func (op *Op) With(key, val any) context.Context { return withValue{op, key, val} }
+
+type withValue struct {
+	*Op
+	key, val any
+}
+
+// Value implements context.Context.
+func (c withValue) Value(key any) any {
+	if key == c.key {
+		return c.val
+	}
+	return c.Op.Value(key)
+}
+
 // Close releases what a nested operation holds.
 func (op *Op) Close() { op.release() }

@@ -203,7 +203,12 @@ func (s *Service) Run(ctx context.Context, c *Client, msg *wire.Message, dst []b
 	op.Req.Msg, op.Req.Body = msg, msg.Body
 	if ctx != nil {
 		op.parent = ctx
-		op.parentOp, _ = ctx.(*Op)
+		switch by := ctx.(type) {
+		case *Op:
+			op.parentOp = by
+		case withValue:
+			op.parentOp = by.Op
+		}
 	}
 	if op.parentOp != nil && op.parentOp.Service == s {
 		op.Txn = op.parentOp.Txn // commands that a command runs for itself are part of its transaction

@@ -314,9 +314,7 @@ func newMergeWriter(h *aggHost, op *command.Op, w agg.WriteSpec, info *cluster.C
 	if !w.DefaultOn {
 		return m, h.r.routed(op, info.NS, true, func(info *cluster.CollectionInfo) error { return m.checkOn(op, info, h.collation) })
 	}
-	if m.by.on = defaultOn(info); !m.inserts() {
-		op.Carry(identityKey{}, &m.by)
-	}
+	m.by.on = defaultOn(info)
 	return m, nil
 }
 
@@ -464,6 +462,9 @@ func (m *mergeWriter) send(ctx context.Context) (left []int, err error) {
 		arr, mark := value.Begin(nil)
 		write = &msg.Insert{DB: m.w.NS.DB, Coll: m.w.NS.Coll, Documents: value.End(append(arr, m.documents...), mark), Unordered: true, Bypass: m.bypass}
 	}
+	if m.w.DefaultOn && !m.inserts() {
+		ctx = m.op.With(identityKey{}, &m.by)
+	}
 	reply, err := m.h.run(ctx, msg.With(write, timedConcern(m.op, m.late)))
 	if err != nil {
 		return nil, err
@@ -476,6 +477,7 @@ func (m *mergeWriter) send(ctx context.Context) (left []int, err error) {
 		i, _ := value.Lookup(e.Doc(), "index").AsInt64()
 		left = append(left, int(i))
 	}
+	slices.Sort(left)
 	if e := cluster.WriteConcernErrorOf(reply); e != nil {
 		m.late = e.Code == mongoerr.WriteConcernTimeout
 		m.op.SetWriteConcernError(e)

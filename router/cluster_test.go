@@ -54,6 +54,9 @@ type testCluster struct {
 	ends   map[*shardnode.Server]func() // end servers before the test does
 }
 
+// fromConnection is the context of a request that comes from a connection: none, as the operation is its own.
+var fromConnection context.Context
+
 // clusterHooks are what a test puts between the rooms of a cluster.
 type clusterHooks struct {
 	watch func(shard string, m *wire.Message) error           // sees what nodes send to shards, the config server too, and may fail it
@@ -302,7 +305,7 @@ func (c *testCluster) raw(db, cmd string) bson.M {
 		c.t.Fatal(err)
 	}
 	defer c.unanswered(cmd).Stop()
-	m := decode(c.t, c.router.Run(context.Background(), c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+	m := decode(c.t, c.router.Run(fromConnection, c.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 	if c.reuses {
 		clear(body)
 	}

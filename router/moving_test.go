@@ -86,7 +86,7 @@ func (c *testCluster) runAs(w *txnClient, db, cmd string) bson.M {
 	if err != nil {
 		c.t.Error(err)
 	}
-	return decode(c.t, c.router.Run(context.Background(), w.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
+	return decode(c.t, c.router.Run(fromConnection, w.client, &wire.Message{OpCode: wire.OpMsg, Body: body}, nil))
 }
 
 // twoHalves shards d.c by _id in two chunks, the upper on shard0 like the lower, with a document in each.
