@@ -107,7 +107,7 @@ var activeParams = []ParamSpec{
 	{Name: "transactionSizeLimitBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(512 << 20), Min: 1, Max: 9.2e+18, Does: "Largest size of the operations of a transaction"},
 	{Name: "largeTransactionThresholdBytes", Kind: ParamLong, Set: SetBoth, Default: pLong(6 << 20), Min: 64 << 10, Max: 48 << 20, Does: "Size from which the operations of a transaction are written and sent before its commit"},
 	{Name: "maxTransactionLockRequestTimeoutMillis", Kind: ParamInt, Set: SetBoth, Default: pInt(5), Min: -1, Max: 2147483647, Does: "How long a transaction waits for a lock"},
-	{Name: "metadataRefreshInTransactionMaxWaitMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "How long a statement of a transaction waits on a shard behind a critical section, and for a routing table that it needs"},
+	{Name: "metadataRefreshInTransactionMaxWaitMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "How long a statement of a transaction waits on a shard behind a critical section"},
 	{Name: "metadataRefreshInTransactionMaxWaitBehindCritSecMS", Kind: ParamInt, Set: SetBoth, Default: pInt(500), Min: 0, Max: 2147483647, Does: "The former name of `metadataRefreshInTransactionMaxWaitMS`"},
 	{Name: "coordinateCommitReturnImmediatelyAfterPersistingDecision", Kind: ParamBool, Set: SetBoth, Default: pBool(false), Does: "Answers a commit over several shards once its decision is durable"},
 	{Name: "maxAcceptableLogicalClockDriftSecs", Kind: ParamLong, Set: SetStartup, Default: pLong(31536000), Min: 1, Max: 9.2e+18, Does: "How far a received cluster time may be ahead of the clock"},

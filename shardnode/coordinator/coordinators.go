@@ -260,7 +260,7 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 	op.Stats.NS, op.Stats.Type = ns, "command"
 	asked := parseRequestID(op.Req.Body)
 	if asked.again {
-		if dst, ok, err := m.executedBefore(op, asked, ns, dst); err != nil || ok {
+		if dst, ok, err := m.executedBefore(op, asked, o, dst); err != nil || ok {
 			return dst, err
 		}
 	}
@@ -430,7 +430,7 @@ func (m *Coordinators) begin(op *command.Op, r *run) error {
 }
 
 // nameOf returns the name that identifies an operation: its collection or its database.
-func nameOf(o operation) string {
+func nameOf(o identified) string {
 	db, colls := o.locks()
 	if len(colls) == 0 {
 		return db

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -25,6 +26,8 @@ type forward struct {
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
 	ended []*run
+	// did has the shards that have executed the command, or may have.
+	did map[string]bool
 	// builds are the createIndexes commands that a dropIndexes would end, while it asks whether it is refused (checkFirst).
 	builds [][]byte
 }
@@ -56,8 +59,9 @@ func (m *Coordinators) createIndexes(op *command.Op, req *msg.ShardCreateIndexes
 func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardCommand, kind string, dst []byte) ([]byte, error) {
 	f := &forward{kind: kind, req: c}
 	op.Stats.NS, op.Stats.Type = f.ns(), "command"
-	if asked := parseRequestID(op.Req.Body); asked.again {
-		if dst, ok, err := m.executedBefore(op, asked, f.ns(), dst); err != nil || ok {
+	asked := parseRequestID(op.Req.Body)
+	if asked.again {
+		if dst, ok, err := m.executedBefore(op, asked, f, dst); err != nil || ok {
 			return dst, err
 		}
 	}
@@ -66,6 +70,11 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 		return dst, err
 	}
 	defer m.unlock(h)
+	if asked.again { // the first request may have held the lock
+		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+			return append(dst, done...), err
+		}
+	}
 	if err := m.Blocked(op); err != nil && !SentAgain(op) { // as in lead
 		return dst, err
 	}
@@ -290,24 +299,29 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	executed := false  // by a shard, or by one that has not answered
+	unsure := false // whether a shard that has not answered has executed it for an earlier primary
+	if f.did == nil {
+		f.did = map[string]bool{}
+	}
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
 		}
-		executed = true
+		f.did[r.m.State.ID] = true
 	}
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		answer, err := f.sendTo(ctx, r, id)
 		answer, err = f.asBefore(id, answer, err)
 		mu.Lock()
 		defer mu.Unlock()
-		executed = executed || err == nil || cluster.Transient(err)
+		f.did[id] = f.did[id] || err == nil || ambiguous(err)
+		unsure = unsure || r.continued && cluster.Transient(err)
 		if err == nil && id != f.at.Idle {
 			replies = append(replies, answer)
 		}
 		return err
 	})
+	executed := unsure || slices.Contains(slices.Collect(maps.Values(f.did)), true)
 	if code := mongoerr.CodeOf(err); err != nil && executed && f.kind != createIndexesKind && code != mongoerr.IndexNotFound && !cluster.Transient(err) {
 		return mongoerr.New(mongoerr.HostUnreachable, err.Error())
 	}
@@ -325,6 +339,16 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	slices.SortFunc(replies, func(a, b msg.ShardAnswer) int { return cmp.Compare(a.Shard, b.Shard) })
 	f.at.Answers = replies
 	return err
+}
+
+// ambiguous reports whether a shard may have executed a command in spite of an error. A member that is not primary, or whose operation met another one, has not.
+func ambiguous(err error) bool {
+	switch mongoerr.CodeOf(err) {
+	case mongoerr.NotWritablePrimary, mongoerr.NotPrimaryNoSecondaryOk, mongoerr.NotPrimaryOrSecondary, mongoerr.FailedToSatisfyReadPreference, mongoerr.ConflictingOperationInProgress,
+		mongoerr.LockTimeout, mongoerr.LockBusy, mongoerr.WriteConflict, mongoerr.StaleConfig, mongoerr.ShardingStateNotInitialized:
+		return false
+	}
+	return cluster.Transient(err)
 }
 
 // createIndexesKind is the kind of operation whose run a drop of the collection aborts.

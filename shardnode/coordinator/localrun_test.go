@@ -23,7 +23,7 @@ func TestRunOfACommandWithAnUnknownOutcome(t *testing.T) {
 		defer func() { _ = engine.Close() }()
 		s := &script{t: t, engine: engine}
 		theScript = s
-		s.m = New(Config{Engine: engine, Docs: &statedoc.Docs{Engine: engine, Set: replication.NewSingle(engine)}})
+		s.m = New(Config{Engine: engine, State: stateOf(""), Docs: &statedoc.Docs{Engine: engine, Set: replication.NewSingle(engine)}})
 		if err := s.m.stepUp(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}

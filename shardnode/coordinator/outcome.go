@@ -56,17 +56,22 @@ func parseRequestID(body []byte) (r requestID) {
 // of all earlier ones.
 //
 // Hazard: a router that was paused sends its request again when the outcome has been forgotten. Executed anew, a drop would remove what others have created meanwhile, so it is refused.
-func (m *Coordinators) executedBefore(op *command.Op, asked requestID, ns string, dst []byte) (reply []byte, ok bool, err error) {
+func (m *Coordinators) executedBefore(op *command.Op, asked requestID, o identified, dst []byte) (reply []byte, ok bool, err error) {
+	undone := false // the run that it has joined has ended without effect
 	for sure := false; ; sure = true {
 		if r := m.runFor(asked.id); r != nil { // before the outcome, which is stored before the run is forgotten
-			if reply, err = r.wait(op, dst); !m.mayBeginAgain(r) {
+			if reply, err = r.wait(op, dst); r.doc.request == asked.id || !m.mayBeginAgain(r) {
 				return reply, true, err
 			}
+			undone = true
 		}
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			return append(dst, done...), ok, err
 		}
-		if err = m.State.CheckVersion(op, ns); err == nil || migration.MeetsCritical(err) {
+		if err = m.State.CheckVersion(op, nameOf(o)); err == nil || migration.MeetsCritical(err) {
+			if undone || o.name() == createIndexesKind { // which queues for as long as another one takes, and makes nothing that nobody has asked for
+				return dst, false, nil
+			}
 			if err = asked.forgotten(m.State.Clock.ClusterTime()); err == nil {
 				return dst, false, nil
 			}
@@ -82,14 +87,16 @@ func (m *Coordinators) executedBefore(op *command.Op, asked requestID, ns string
 
 // forgotten returns an error if the outcome of a request may have been removed since it was sent first.
 func (r requestID) forgotten(now uint64) error {
-	if r.since == 0 || storage.Timestamp(now).Seconds() < storage.Timestamp(r.since).Seconds()+uint32(outcomesKept/time.Second)-clockSlack {
+	if r.since == 0 || !outdated(r.since, now) {
 		return nil
 	}
 	return mongoerr.New(mongoerr.ExceededTimeLimit, "the operation was sent again too late: whether it has been executed is not known any more")
 }
 
-// clockSlack is by how many seconds the clocks of a router and of a shard may differ when an outcome is taken for forgotten.
-const clockSlack = 10
+// outdated reports whether an outcome of a cluster time may be removed at another one.
+func outdated(then, now uint64) bool {
+	return storage.Timestamp(now).Seconds() >= storage.Timestamp(then).Seconds()+uint32(outcomesKept/time.Second)
+}
 
 // runFor returns the run that a request has begun or joined; nil for none.
 func (m *Coordinators) runFor(id catalog.UUID) *run {
@@ -101,6 +108,12 @@ func (m *Coordinators) runFor(id catalog.UUID) *run {
 		}
 	}
 	return nil
+}
+
+// identified is what tells which operation a request asks for.
+type identified interface {
+	name() string
+	locks() (db string, colls []string)
 }
 
 // mayBeginAgain reports whether a request that has waited for a run is executed anew, since the obstacle may be gone. What was aborted on purpose must not begin again.
@@ -147,19 +160,20 @@ func (r *run) remove(ctx context.Context) error {
 	if !r.rezones() && (len(r.releases) > 0 || r.doc.failed == nil && phases[len(phases)-1].harmless) {
 		concern = replication.Visible
 	}
-	return r.m.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-		if err := migration.StageEnd(r.m.Docs, s, u, r.doc.id, r.releases); err != nil {
+	m := r.m
+	return m.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+		if err := migration.StageEnd(m.Docs, s, u, r.doc.id, r.releases); err != nil {
 			return err
 		}
 		requests := r.settleRequests()
-		if err := documents(r.m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || len(requests) == 0 {
+		if err := documents(m.Docs).RemoveIn(s, u, r.doc.ID()); err != nil || len(requests) == 0 {
 			return err
 		}
 		c, err := statedoc.CollectionFor(s, u, outcomesNS)
 		if err != nil {
 			return err
 		}
-		if err := forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept)); err != nil {
+		if _, err := m.forgetOutcomes(s, u, c, fewOutcomes); err != nil {
 			return err
 		}
 		for _, id := range requests {
@@ -186,14 +200,15 @@ func (r *run) rezones() bool {
 // outcome returns the stored outcome for a request.
 func (r *run) outcome(id catalog.UUID) []byte {
 	if why := r.doc.failed; why != nil {
-		return outcomeDoc(id, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
+		return r.m.outcomeDoc(id, value.F("code", value.NewInt32(int32(why.Code))), value.F("errmsg", value.NewString(why.Message)))
 	}
-	return outcomeDoc(id, replied(r.doc.op.reply(nil)))
+	return r.m.outcomeDoc(id, replied(r.doc.op.reply(nil)))
 }
 
 // outcomeDoc returns the stored outcome for a request.
-func outcomeDoc(request catalog.UUID, outcome ...value.Field) []byte {
-	return value.Doc(append([]value.Field{value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now()))}, outcome...)...)
+func (m *Coordinators) outcomeDoc(request catalog.UUID, outcome ...value.Field) []byte {
+	at := value.NewTimestampU64(m.State.Clock.ClusterTime())
+	return value.Doc(append([]value.Field{value.F("_id", request.Value()), value.F("at", value.NewTime(time.Now())), value.F("ts", at)}, outcome...)...)
 }
 
 // replied is the outcome of a request that was answered with these elements.
@@ -222,7 +237,7 @@ func (m *Coordinators) keepsOutcome(op, in *command.Op) {
 		if c == nil {
 			return nil // this shard is without a majority, and cannot create it
 		}
-		_, err := u.Insert(c, outcomeDoc(asked.id, replied(reply)), storage.NoInfo)
+		_, err := u.Insert(c, m.outcomeDoc(asked.id, replied(reply)), storage.NoInfo)
 		return err
 	})
 }
@@ -248,13 +263,16 @@ func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 	go func() {
 		defer m.wg.Done()
 		defer close(done)
-		_ = m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
-			c, err := statedoc.CollectionFor(s, u, outcomesNS)
-			if err != nil {
+		for more := true; more; { // after an error a later command tries again
+			err := m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+				c, err := statedoc.CollectionFor(s, u, outcomesNS)
+				if err == nil {
+					more, err = m.forgetOutcomes(s, u, c, manyOutcomes)
+				}
 				return err
-			}
-			return forgetOutcomes(s, u, c, time.Now().Add(-outcomesKept))
-		}) // after an error a later command tries again
+			})
+			more = more && err == nil
+		}
 	}()
 	if there {
 		return nil
@@ -262,22 +280,34 @@ func (m *Coordinators) tidyOutcomes() (created <-chan struct{}) {
 	return done
 }
 
-// forgetOutcomes removes the replies from before a time, which are the first ones of the collection.
-func forgetOutcomes(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, before time.Time) error {
+// The units of work that remove old replies remove at most so many: fewer the one by which a run ends, for which clients wait.
+const (
+	fewOutcomes  = 100
+	manyOutcomes = 2000
+)
+
+// forgetOutcomes removes old replies, which are the first ones of the collection, and reports whether there may be more of them. They are old by the clock and by the cluster's, by which requests are judged
+// (forgotten): a cluster time that is ahead of the clocks hardly advances.
+func (m *Coordinators) forgetOutcomes(s *storage.Snapshot, u *storage.UnitOfWork, c *catalog.Collection, most int) (more bool, err error) {
 	if s.Catalog().Lookup(c.NS) == nil {
-		return nil // it is new
+		return false, nil // it is new
 	}
+	before, now := time.Now().Add(-outcomesKept).UnixMilli(), m.State.Clock.ClusterTime()
 	cur := s.Scan(c, storage.ScanOptions{})
 	defer cur.Close()
-	for cur.Next() {
-		if at := value.Lookup(cur.Doc(), "at"); at.T == value.DateTime && at.DateTime() > before.UnixMilli() {
+	for n := 0; cur.Next(); n++ {
+		at, ts := value.Lookup(cur.Doc(), "at"), value.Lookup(cur.Doc(), "ts")
+		if at.T == value.DateTime && at.DateTime() > before || ts.T == value.Timestamp && !outdated(ts.TimestampU64(), now) {
 			break
 		}
+		if n == most {
+			return true, nil
+		}
 		if err := u.Delete(c, cur.RecordID().Clone(), bytes.Clone(cur.Doc()), storage.NoInfo); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return cur.Err()
+	return false, cur.Err()
 }
 
 // abortable returns a context that ends when the run is aborted.

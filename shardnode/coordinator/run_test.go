@@ -6,12 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/internal/await"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
+
+func stateOf(shard string) *migration.ShardState {
+	return &migration.ShardState{ID: shard, Clock: cluster.NewVectorClock(time.Now)}
+}
 
 // The outcome of an operation on the config server is not retried, whatever its code: a run that took it for an error of the request asked forever, and
 // kept its locks. The same error of a request is retried.
@@ -39,7 +44,7 @@ func TestOutcomeIsNotRepeated(t *testing.T) {
 // What asks a shard to refuse a section because of an index build is sent only to begin one: a shard of an earlier version refuses a message with a field that it does not
 // know, and a section that could not be ended would block its collection for good.
 func TestEndsOfSectionsSayNothingOfBuilds(t *testing.T) {
-	m := &Coordinators{Config: Config{State: &migration.ShardState{ID: "shard1"}}}
+	m := &Coordinators{Config: Config{State: stateOf("shard1")}}
 	r := &run{m: m, doc: &document{op: &rename{req: &msg.ShardRename{NS: "d.c", To: "d.x"}}}}
 	for kind, want := range map[string]bool{msg.BlockWrites: true, msg.BlockReadsAndWrites: true, msg.Unblock: false} {
 		if has := !value.Lookup(msg.Doc(r.participantBlock(kind, "d.c", "d.x")), "noIndexBuilds").IsMissing(); has != want {
@@ -51,7 +56,7 @@ func TestEndsOfSectionsSayNothingOfBuilds(t *testing.T) {
 // The sections of an operation that is not executed beside index builds are refused during one, unless another primary has begun the run: it may be beyond the point
 // of no return, after which a refusal would be repeated until the build ends.
 func TestContinuedRunsAreNotRefusedForBuilds(t *testing.T) {
-	m := &Coordinators{Config: Config{State: &migration.ShardState{ID: "shard1"}}}
+	m := &Coordinators{Config: Config{State: stateOf("shard1")}}
 	for _, x := range []struct {
 		op        operation
 		continued bool
@@ -72,7 +77,7 @@ func TestContinuedRunsAreNotRefusedForBuilds(t *testing.T) {
 
 // besides returns runs about the indexes of one collection.
 func besides(ats ...string) (m *Coordinators, runs []*run) {
-	m = New(Config{State: &migration.ShardState{ID: "shard1"}})
+	m = New(Config{State: stateOf("shard1")})
 	for i, at := range ats {
 		r := &run{m: m, at: at, done: make(chan struct{}), doc: &document{ns: "d.c" + at, op: &forward{kind: []string{createIndexesKind, dropIndexesKind}[i], req: &msg.ShardCommand{DB: "d", Coll: "c"}}}}
 		runs = append(runs, r)

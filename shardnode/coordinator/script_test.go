@@ -116,7 +116,7 @@ func (s *script) act(ctx context.Context, r *run, phase string) error {
 // stepUp makes the node primary, and waits until what was left unfinished has ended or is stuck.
 func (s *script) stepUp() {
 	warn := func(msg string, err error) { s.note("warning: %s: %v", msg, err) }
-	s.m = New(Config{Engine: s.engine, Warn: warn, Docs: &statedoc.Docs{Engine: s.engine, Set: replication.NewSingle(s.engine), Warn: warn}})
+	s.m = New(Config{Engine: s.engine, State: stateOf(""), Warn: warn, Docs: &statedoc.Docs{Engine: s.engine, Set: replication.NewSingle(s.engine), Warn: warn}})
 	ctx, end := context.WithCancel(s.t.Context())
 	s.end, s.ended = end, make(chan struct{})
 	service := s.m.Service()

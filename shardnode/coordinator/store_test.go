@@ -22,7 +22,7 @@ func TestRepeatedWriteHasOneEvent(t *testing.T) {
 	defer func() { _ = engine.Close() }()
 	s := &script{t: t, engine: engine}
 	theScript = s
-	s.m = New(Config{Engine: engine, Docs: &statedoc.Docs{Engine: engine, Set: replication.NewSingle(engine)}})
+	s.m = New(Config{Engine: engine, State: stateOf(""), Docs: &statedoc.Docs{Engine: engine, Set: replication.NewSingle(engine)}})
 	cmd := value.Doc(value.F(scriptedKind, value.NewString("d.c")), value.F("phases", value.NewString("a b+! c+")))
 	op, err := parseOperation(cmd)
 	if err != nil {

@@ -1,8 +1,6 @@
 package migration
 
 import (
-	"context"
-
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/command"
 	"github.com/shoaldb/shoal/query/value"
@@ -89,13 +87,6 @@ func (s *ShardState) ReadsPast(op *command.Op) bool { return pastOf(op) != 0 }
 // placement returns the placement that an operation uses: that of the cluster time that it reads at, or the current one.
 func (s *ShardState) placement(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
 	return s.Catalog.CollectionAt(op, ns, pastOf(op))
-}
-
-// placementInTime is placement for the comparison of versions, which a statement of a transaction does not wait for for long.
-func (s *ShardState) placementInTime(op *command.Op, ns string) (*cluster.CollectionInfo, error) {
-	return inTime(s, op, func(ctx context.Context) (*cluster.CollectionInfo, error) {
-		return s.Catalog.CollectionAt(ctx, ns, pastOf(op))
-	})
 }
 
 // CheckSnapshot implements Sharding: it compares a read's versions with those of its time once more, when the snapshot has been taken: at the

@@ -337,7 +337,7 @@ func (s *ShardState) compareShard(op *command.Op, ns string, received cluster.Ch
 }
 
 func (s *ShardState) compare(op *command.Op, ns string, received cluster.ChunkVersion) error {
-	info, err := s.placementInTime(op, ns)
+	info, err := s.placement(op, ns)
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return err
 	}
@@ -345,7 +345,7 @@ func (s *ShardState) compare(op *command.Op, ns string, received cluster.ChunkVe
 }
 
 func (s *ShardState) senderIsNewer(op *command.Op, ns string, received cluster.ChunkVersion) bool {
-	info, err := s.placementInTime(op, ns)
+	info, err := s.placement(op, ns)
 	if err != nil && mongoerr.CodeOf(err) != mongoerr.NamespaceNotFound {
 		return false
 	}
@@ -400,34 +400,14 @@ func WaitCritical(op *command.Op, err error) error {
 	}
 }
 
-// criticalWait limits how long an operation waits behind a critical section.
+// criticalWait limits how long an operation waits behind a critical section: what holds that up may itself wait for what the operation's transaction holds elsewhere.
+//
+// Rejected: limiting a refresh of the routing tables likewise. None waits for a transaction, and transactions would fail for an election of the config server, or on a slow machine.
 func (s *ShardState) criticalWait(op *command.Op) (context.Context, context.CancelFunc) {
-	if !s.hurried(op) {
+	if !op.InTransaction() || s.params == nil {
 		return op, func() {}
 	}
-	return context.WithTimeout(op, s.metadataWait())
-}
-
-// hurried reports whether an operation waits for the placement of what it names no longer than metadataWait: a statement of a transaction, since what holds up the
-// placement may itself wait for what the transaction holds elsewhere.
-func (s *ShardState) hurried(op *command.Op) bool { return op.InTransaction() && s.params != nil }
-
-func (s *ShardState) metadataWait() time.Duration {
-	return time.Duration(s.params.Int("metadataRefreshInTransactionMaxWaitMS")) * time.Millisecond
-}
-
-// inTime looks something up in the routing tables, which may have to be refreshed for that, for no longer than the operation may wait.
-func inTime[T any](s *ShardState, op *command.Op, find func(ctx context.Context) (T, error)) (T, error) {
-	if !s.hurried(op) {
-		return find(op)
-	}
-	ctx, end := context.WithTimeout(op, s.metadataWait())
-	defer end()
-	found, err := find(ctx)
-	if err != nil && ctx.Err() != nil && op.Err() == nil {
-		err = mongoerr.Newf(mongoerr.ExceededTimeLimit, "a statement of a transaction waited for a refresh of the routing tables for longer than %s (metadataRefreshInTransactionMaxWaitMS)", s.metadataWait())
-	}
-	return found, err
+	return context.WithTimeout(op, time.Duration(s.params.Int("metadataRefreshInTransactionMaxWaitMS"))*time.Millisecond)
 }
 
 func (s *ShardState) checkDatabase(op *command.Op, db string) error {
@@ -448,7 +428,7 @@ func (s *ShardState) compareDatabase(op *command.Op, db string, received cluster
 	}
 	at := pastOf(op)
 	for try := 0; ; try++ {
-		info, err := inTime(s, op, func(ctx context.Context) (*cluster.DatabaseInfo, error) { return s.Catalog.DatabaseAt(ctx, db, at) })
+		info, err := s.Catalog.DatabaseAt(op, db, at)
 		if err != nil {
 			if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound {
 				return cluster.StaleDbVersion(db, received, nil)
@@ -481,7 +461,7 @@ func (s *ShardState) ReadTable(op *command.Op, c *catalog.Collection) (*cluster.
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.placementInTime(op, c.NS)
+	info, err := s.placement(op, c.NS)
 	switch {
 	case received.IsIgnored() && (err != nil || info.Map == nil):
 		return nil, nil
