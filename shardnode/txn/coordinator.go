@@ -313,7 +313,7 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	c.done, c.decided, c.progress = make(chan struct{}), make(chan struct{}), &progress{}
 	ctx := m.mu.ctx
 	if ctx.Err() != nil {
-		c.why = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "node is no longer primary")
+		c.why = errNoCoordinator
 		close(c.done)
 		return c
 	}
@@ -325,7 +325,9 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 		ctx := storage.WithReserve(ctx)
 		err := c.lead(ctx)
 		if err != nil && !c.commit {
-			c.why = err // the node is stopping or no longer primary: the next primary continues
+			if c.why = err; ctx.Err() != nil { // the next primary continues, and the commit is to be sent to it
+				c.why = errNoCoordinator
+			}
 		}
 		close(c.done)
 		if err == nil && !c.over {
@@ -338,6 +340,9 @@ func (m *Coordinators) startCoordinator(c *coordinator) *coordinator {
 	}()
 	return c
 }
+
+// errNoCoordinator is the error of a commit on a node that is stopping or no longer primary.
+var errNoCoordinator = mongoerr.New(mongoerr.InterruptedDueToReplStateChange, "node is no longer primary")
 
 // recoverCoordinators continues the commits that an earlier run left.
 func (m *Coordinators) recoverCoordinators() error {
