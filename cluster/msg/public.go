@@ -78,12 +78,10 @@ func (m *ListCollections) fields(c *codec) {
 
 // ListedUUID returns the UUID of the collection that a reply to ListCollections has first; ok is false if it has none.
 func ListedUUID(reply []byte) (uuid [16]byte, ok bool) {
-	for _, d := range value.Values(value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch").Doc()) {
-		id := value.Lookup(value.LookupDoc(d.Doc(), "info"), "uuid")
-		if ok = id.T == value.Binary && len(id.Bytes()) == len(uuid); ok {
-			copy(uuid[:], id.Bytes())
-		}
-		break
+	first := value.Lookup(value.Lookup(value.LookupDoc(reply, "cursor"), "firstBatch").Doc(), "0")
+	id := value.Lookup(value.LookupDoc(first.Doc(), "info"), "uuid")
+	if ok = id.T == value.Binary && len(id.Bytes()) == len(uuid); ok {
+		copy(uuid[:], id.Bytes())
 	}
 	return uuid, ok
 }
