@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -46,6 +48,30 @@ func TestLateDropOfSessions(t *testing.T) {
 	if m := c.raw("config", `{"drop": "system.sessions", "maxTimeMS": 500}`); m["code"] != int32(mongoerr.MaxTimeMSExpired) {
 		t.Fatal(m)
 	}
+	stored()
+	if err := w.release(); mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		t.Error(err)
+	}
+	for range 2 {
+		stored()
+	}
+}
+
+// A message by which the config server drops what an attempt to create the sessions collection has left on a shard arrives when another attempt has created it: it is refused.
+func TestLateDropOfLeftSessions(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3)
+	w := c.late("shard1", "_shardsvrDropCollectionParticipant")
+	for _, shard := range []string{"shard0", "shard1"} {
+		left := &msg.CreateCollectionParticipant{NS: cluster.SessionsNS, UUID: cluster.NewUUID()}
+		if _, err := cluster.Run(t.Context(), c.shards[shard], msg.Doc(left)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m := c.raw("admin", `{"refreshLogicalSessionCacheNow": 1, "maxTimeMS": 500}`); m["ok"] == 1.0 {
+		t.Fatal(m)
+	}
+	stored := c.storesSessions(t)
 	stored()
 	if err := w.release(); mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
 		t.Error(err)
