@@ -35,6 +35,8 @@ func (m *Manager) entry(ctx context.Context, ns string) ([]byte, *cluster.Collec
 // It has no state document. Invariant: whatever interrupts it, the collection exists as before, or it has no entry and the next node that writes its sessions has it created, which takes over what is left of it on
 // shards (createSessions, adopt). Its documents are written again by those who use the sessions. The critical sections, which keep out those who know the former entry, end with the primary that holds them.
 //
+// Hazard: a message to a slow shard arrives when the client has given up, and the collection has been created again. It would drop the shard's part of the new one. It is refused, as its section has ended.
+//
 // Hazard: with the entry removed last, a drop that was interrupted left an entry of a collection that shards did not have, and no session of their ranges could be stored any more.
 func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]byte) error {
 	unlock, err := m.ddl.lock(ctx, ns)
@@ -56,7 +58,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 	if err != nil {
 		return err
 	}
-	unblock, err := m.block(ctx, "drop", ids, ns)
+	section, unblock, err := m.block(ctx, "drop", ids, ns)
 	if err != nil {
 		return err
 	}
@@ -69,7 +71,7 @@ func (m *Manager) dropCollection(ctx context.Context, ns string, expected *[16]b
 		return err
 	}
 	for _, id := range ids {
-		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != reporter}); err != nil {
+		if _, err := m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != reporter, Section: &section}); err != nil {
 			return err
 		}
 	}

@@ -35,8 +35,9 @@ func (s *sections) begin() (id [16]byte, end func()) {
 }
 
 // block blocks reads and writes of namespaces on shards until the returned function is called. The names must be
-// locked: sections that an earlier DDL left on them are replaced.
-func (m *Manager) block(ctx context.Context, why string, ids []string, names ...string) (unblock func(), err error) {
+// locked: sections that an earlier DDL left on them are replaced. Messages to the shards carry the section, so that one
+// that arrives after it is refused.
+func (m *Manager) block(ctx context.Context, why string, ids []string, names ...string) (section [16]byte, unblock func(), err error) {
 	section, end := m.blocks.begin()
 	type place struct{ shard, ns string }
 	var held []place
@@ -52,9 +53,9 @@ func (m *Manager) block(ctx context.Context, why string, ids []string, names ...
 			held = append(held, place{id, ns}) // whatever the reply: the command may have arrived
 			if _, err := m.onShard(ctx, id, &msg.ParticipantBlock{NS: ns, Type: msg.BlockReadsAndWrites, Command: why, Owner: cluster.ConfigShardID, ID: section}); err != nil {
 				unblock()
-				return nil, err
+				return section, nil, err
 			}
 		}
 	}
-	return unblock, nil
+	return section, unblock, nil
 }

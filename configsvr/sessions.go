@@ -91,12 +91,23 @@ func (j *shardJob) adopt(ctx context.Context, shards []string) error {
 			j.uuid, found = uuid, true
 		}
 		if uuid != j.uuid {
-			if _, err := j.m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: cluster.SessionsNS, FromMigrate: true}); err != nil {
+			if err := j.m.dropSessionsOn(ctx, id); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// dropSessionsOn drops what an earlier attempt has left of the collection on a shard, within a critical section as dropCollection.
+func (m *Manager) dropSessionsOn(ctx context.Context, id string) error {
+	section, unblock, err := m.block(ctx, "shardCollection", []string{id}, cluster.SessionsNS)
+	if err != nil {
+		return err
+	}
+	defer unblock()
+	_, err = m.onShard(ctx, id, &msg.DropCollectionParticipant{NS: cluster.SessionsNS, FromMigrate: true, Section: &section})
+	return err
 }
 
 // layoutSessions divides the ids of sessions into n ranges of the same size.

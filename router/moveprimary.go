@@ -21,13 +21,14 @@ func (r *Router) movePrimary(op *command.Op, dst []byte) ([]byte, error) {
 	case to == "":
 		return dst, mongoerr.New(mongoerr.InvalidOptions, "you have to specify where you want to move it")
 	}
-	if err := r.checkRecipients(op, to, nil); err != nil {
+	recipient, err := r.Registry.Listed(op, to) // a shard's answer that another one is missing is retried for seconds
+	if err != nil {
 		return dst, err
 	}
 	from := len(dst)
-	err := r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
+	err = r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
 		var err error
-		dst, err = r.coordinated(op, info, &msg.ShardMovePrimary{DB: db, To: to}, dst[:from])
+		dst, err = r.coordinated(op, info, &msg.ShardMovePrimary{DB: db, To: recipient.ID}, dst[:from])
 		return err
 	})
 	r.Catalog.PurgeDatabase(db)

@@ -12,6 +12,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/shoaldb/shoal/cluster"
+	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/shardnode"
 	"github.com/shoaldb/shoal/wire"
@@ -310,4 +311,20 @@ func TestMovePrimaryEvent(t *testing.T) {
 		told = append(told, field(e, "ns"), field(e, "operationDescription"))
 	}
 	c.expect(told, `[{"db":"db"},{"from":"shard0","to":"shard1"}]`)
+}
+
+// movePrimary takes any name of a shard, and the catalog gets its id.
+func TestMovePrimaryToANameOfAShard(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	host := get(c.all("config", `{"find": "shards", "filter": {"_id": "shard1"}}`)[0], "host")
+	for range 2 { // the second one finds it there
+		c.run("admin", fmt.Sprintf(`{"movePrimary": "db", "to": %q}`, host))
+		c.expect(get(c.all("config", `{"find": "databases", "filter": {"_id": "db"}}`)[0], "primary"), `"shard1"`)
+	}
+	other := &msg.ShardMovePrimary{DB: "db", To: fmt.Sprint(get(c.all("config", `{"find": "shards", "filter": {"_id": "shard0"}}`)[0], "host"))}
+	if _, err := cluster.Run(t.Context(), c.shards["shard1"], msg.Doc(other)); mongoerr.CodeOf(err) != mongoerr.ShardNotFound {
+		t.Errorf("a shard that is not named by its id: %v", err)
+	}
 }

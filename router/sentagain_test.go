@@ -51,3 +51,30 @@ func TestSentAgainWhileUsersAreBlocked(t *testing.T) {
 	c.expect(c.run("db", insert)["retriedStmtIds"], `[0]`)
 	c.refusedAsBlocked("a new insert", c.raw("db", retryable(`{"insert": "plain", "documents": [{"_id": 3}]}`, 2)))
 }
+
+// The reply to a movePrimary is lost, and before it is sent again, the database moves back and the recipient is removed from the cluster: it is answered as it was. It used to be told that there is no such shard.
+func TestMovePrimarySentAgainWithoutItsRecipient(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	home := c.interposed("shard0")
+	other := c.through()
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	c.run("db", `{"insert": "c", "documents": [{"_id": 1}]}`)
+	var lost atomic.Bool
+	home.through(func(_ context.Context, sent string, call func() ([]byte, error)) ([]byte, error) {
+		if sent != "_shardsvrMovePrimary" || !lost.CompareAndSwap(false, true) {
+			return call()
+		}
+		if _, err := call(); err != nil {
+			t.Error(err)
+		}
+		other.run("admin", `{"movePrimary": "db", "to": "shard0"}`)
+		c.until("shard1 is removed", func() bool { return other.run("admin", `{"removeShard": "shard1"}`)["state"] == "completed" })
+		return nil, mongoerr.New(mongoerr.HostUnreachable, "the reply is lost")
+	})
+	c.run("admin", `{"movePrimary": "db", "to": "shard1"}`)
+	if !lost.Load() {
+		t.Error("it has been sent once")
+	}
+	c.expect(c.run("db", `{"count": "c"}`)["n"], "1")
+}

@@ -233,7 +233,7 @@ func (m *ShardFound) fields(c *codec) {
 	c.doc("bucketsKey", optional, &m.BucketKey)
 }
 
-// ShardMovePrimary moves a database to another primary shard.
+// ShardMovePrimary moves a database to another primary shard, which is named by its id.
 type ShardMovePrimary struct{ DB, To string }
 
 func (m *ShardMovePrimary) fields(c *codec) {

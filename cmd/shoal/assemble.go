@@ -393,7 +393,7 @@ func (a *assembly) catalogService(manager *configsvr.Manager, registry *cluster.
 		Name: "ShardingCatalogManager", Vital: true,
 		StepUp: func(ctx context.Context, _ int64) (err error) {
 			if unready, err = manager.StepUp(storage.WithReserve(ctx)); unready != nil {
-				a.h.log.Warning(console.Sharding, 9990021, "ShardingCatalogManager", "The sharding catalog is not initialized yet, sleeping and retrying").Err(unready).Write()
+				a.h.log.Warning(console.Sharding, 9990022, "ShardingCatalogManager", "The sharding catalog is not initialized yet, sleeping and retrying").Err(unready).Write()
 			}
 			return err
 		},

@@ -24,14 +24,10 @@ type movePrimary struct {
 }
 
 func (m *Coordinators) movePrimary(op *command.Op, req *msg.ShardMovePrimary, dst []byte) ([]byte, error) {
-	to, err := m.State.Registry.Listed(op, req.To)
-	if err != nil {
-		return dst, err
-	}
-	if to.ID == m.State.ID {
+	if req.To == m.State.ID {
 		return dst, m.checkVersion(op, req.DB+".$cmd")
 	}
-	return m.run(op, &msg.ShardMovePrimary{DB: req.DB, To: to.ID}, "", dst)
+	return m.run(op, req, "", dst)
 }
 
 func (p *movePrimary) name() string              { return "movePrimary" }
@@ -45,6 +41,9 @@ func (p *movePrimary) check(ctx context.Context, r *run) (local bool, err error)
 	}
 	listed := r.m.State.Registry.Topology() // before the shard: what is found may be newer
 	to, err := r.m.State.Registry.Listed(ctx, p.req.To)
+	if err == nil && to.ID != p.req.To { // another name of it, which the catalog must not get
+		err = mongoerr.Newf(mongoerr.ShardNotFound, "Shard %s not found", p.req.To)
+	}
 	if err == nil && to.Draining {
 		err = mongoerr.Newf(mongoerr.IllegalOperation, "Shard %s is currently draining and cannot be the primary of a database", p.req.To)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/shoaldb/shoal/query/value"
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
+	"github.com/shoaldb/shoal/storage/lock"
 	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
@@ -80,5 +81,40 @@ func TestParticipantsAreCertainThatNothingIsLeft(t *testing.T) {
 	}
 	if _, there, err := sectionDocs(m.Docs).Get(section.ID()); err != nil || there {
 		t.Errorf("it is left: %v, %v", there, err)
+	}
+}
+
+// An owner of chunks, which keeps what it has of a collection of a database that moves, makes sure that it is the primary without the collection's lock: writers waited for the other members of its set.
+func TestOwnersAreCertainWithoutTheLock(t *testing.T) {
+	m := newTestManager(t, &fakeNode{}, &fakeSessions{})
+	m.Service.Table.Add(m.shardSpecs()...)
+	uuid, section := catalog.UUID{2}, &sectionDoc{name: "d", why: "movePrimary", owner: "b", id: catalog.UUID{1}}
+	m.state.Registry = cluster.NewRegistry(listOf(value.Doc(value.F("uuid", uuid.Value()), value.F("shard", value.NewString("a")))), nil, nil)
+	m.state.enterDDL(section)
+	u := m.Engine.NewUnitOfWork(nil)
+	if _, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: uuid, Options: value.Doc()}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Engine.Commit(t.Context(), u, false); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	m.Linearize = func(ctx context.Context) error {
+		asked++
+		unlock, err := m.Locks.CollectionWithin(ctx, "d.c", lock.IX, 0)
+		if err == nil {
+			unlock()
+		}
+		return err
+	}
+	var fields []value.Field
+	for k, v := range value.Elements(msg.Doc(&msg.CreateCollectionParticipant{NS: "d.c", UUID: uuid, Section: (*[16]byte)(&section.id)})) {
+		if k != "$db" {
+			fields = append(fields, value.F(k, v))
+		}
+	}
+	run(t, m, fields...)
+	if asked != 1 {
+		t.Errorf("it made sure %d times", asked)
 	}
 }

@@ -64,9 +64,19 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 	if err := m.deleteOrphans(op, req.UUID); err != nil {
 		return dst, err
 	}
+	kept, err := m.createPart(op, req)
+	if err == nil && kept {
+		err = m.Linearize(op)
+	}
+	return dst, err
+}
+
+// createPart makes a collection for a participant. It returns true if this shard owns chunks of it, so that what is here stays: the caller has to make sure, without the lock that writers wait for, that this
+// node is the primary.
+func (m *Manager) createPart(op *command.Op, req *msg.CreateCollectionParticipant) (kept bool, err error) {
 	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
-		return dst, err
+		return false, err
 	}
 	defer unlock()
 	options := value.Doc()
@@ -93,22 +103,22 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 		return m.matchDefinition(u, c, options, req.Indexes, owns)
 	}
 	if req.Section == nil {
-		return dst, m.makeCopy(op, req.NS, req.UUID, create)
+		return false, m.makeCopy(op, req.NS, req.UUID, create)
 	}
 	if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
-		return dst, err
+		return false, err
 	}
 	// The primary shard of a database that moves may own nothing of the collection. What an owner has stays: it has had each collMod, and all commands about indexes.
 	if c := m.Engine.Catalog().Lookup(req.NS); c != nil && c.UUID == req.UUID {
 		owns, err := m.state.owns(op, req.UUID)
-		if owns && err == nil {
-			return dst, m.Linearize(op)
-		}
 		if err != nil {
-			return dst, err
+			return false, err
+		}
+		if owns {
+			return true, nil
 		}
 	}
-	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	return false, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		return create(s, u, false) // chunks are assigned after this
 	})
 }

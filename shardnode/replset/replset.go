@@ -372,10 +372,23 @@ func (r *Membership) Failed(err error) {
 		return
 	}
 	if raft := r.conf.Member.Raft(); raft != nil {
-		_ = raft.StepDown(context.Background(), stepDownFor, 0, true) // the only error is that it is not primary any more
+		leading := raft.LeaderContext(r.conf.Member.Term())
+		r.resign(leading, func() error { return raft.StepDown(context.Background(), stepDownFor, 0, true) })
 		return
 	}
 	r.stepDownSingle(time.Second)
+}
+
+// resign steps the node down until leading, which lasts as long as its term, is over. An attempt may fail, or end before the node has stepped down: the node would stay primary without a vital service.
+func (r *Membership) resign(leading context.Context, stepDown func() error) {
+	for try := 0; leading.Err() == nil; try++ {
+		if err := stepDown(); err != nil && leading.Err() == nil {
+			r.node.Warn("The node could not step down, although a service failed that its clients need", err)
+		}
+		if leading.Err() == nil && cluster.Backoff(leading, try) != nil {
+			return
+		}
+	}
 }
 
 // stepUpSingle makes the only member of a set primary again.

@@ -290,3 +290,25 @@ func TestStatusTellsOfTheElection(t *testing.T) {
 		t.Errorf("a secondary tells %s", value.ShowDoc(doc))
 	}
 }
+
+// A node that is to step down, as a vital service has failed, tries again when an attempt fails, and when one ends before its term is over. It used to try once.
+func TestSteppingDownIsRepeated(t *testing.T) {
+	n := &fakeNode{}
+	r, _ := newMembership(t, n)
+	leading, over := context.WithCancel(t.Context())
+	tries := 0
+	r.resign(leading, func() error {
+		switch tries++; tries {
+		case 1:
+			return errors.New("nobody takes over")
+		case 3:
+			over()
+			return context.Canceled // it has been deposed meanwhile
+		}
+		return nil
+	})
+	if tries != 3 || len(n.warned) != 1 {
+		t.Errorf("%d attempts, warned of %q", tries, n.warned)
+	}
+	r.resign(leading, func() error { t.Error("it steps down in another term"); return nil })
+}
