@@ -230,7 +230,8 @@ func words(text string) map[string]bool {
 }
 
 // repeatable reports whether a command may be sent again although it may have run: reads, retryable writes, and
-// commands between nodes that are designed for it. A request for a DDL coordinator is sent again by its router, which marks it.
+// commands between nodes that are designed for it. A request for a DDL coordinator is sent again by its router, which marks it,
+// and a command that a coordinator's run sends to a shard by the run, which has to know whether the shard may have executed it.
 func repeatable(m *wire.Message) bool {
 	name := string(m.CommandName())
 	if !lookup(m.Body, "autocommit").IsMissing() {
@@ -239,7 +240,7 @@ func repeatable(m *wire.Message) bool {
 	if !lookup(m.Body, "txnNumber").IsMissing() {
 		return true
 	}
-	if !lookup(m.Body, msg.RequestID).IsMissing() {
+	if !lookup(m.Body, msg.RequestID).IsMissing() || !lookup(m.Body, msg.RunArgument).IsMissing() {
 		return false
 	}
 	return idempotent[name] && !(name == "aggregate" && writes(m.Body))

@@ -317,7 +317,7 @@ func (m *Coordinators) lead(op *command.Op, r *run, as string, dst []byte) (begu
 		return false, dst, err
 	}
 	r.locks = h
-	if asked := parseRequestID(op.Req.Body); asked.again { // the first request may have held the locks
+	if asked := parseRequestID(op.Req.Body); !asked.id.IsZero() { // the same request, sent first or again, may have held the locks
 		done, ok, err := m.outcome(asked.id)
 		if err != nil || ok {
 			m.unlock(h)

@@ -26,8 +26,8 @@ type forward struct {
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
 	ended []*run
-	// did has the shards that have executed the command, or may have.
-	did map[string]bool
+	// did has the shards that have executed the command; maybe those that may have, and have not refused it since.
+	did, maybe map[string]bool
 	// builds are the createIndexes commands that a dropIndexes would end, while it asks whether it is refused (checkFirst).
 	builds [][]byte
 }
@@ -70,7 +70,7 @@ func (m *Coordinators) runOne(op *command.Op, req msg.Message, c *msg.ShardComma
 		return dst, err
 	}
 	defer m.unlock(h)
-	if asked.again { // the first request may have held the lock
+	if !asked.id.IsZero() { // the same request, sent first or again, may have come before
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			return append(dst, done...), err
 		}
@@ -301,7 +301,7 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	var replies []msg.ShardAnswer
 	unsure := false // whether a shard that has not answered has executed it for an earlier primary
 	if f.did == nil {
-		f.did = map[string]bool{}
+		f.did, f.maybe = map[string]bool{}, map[string]bool{}
 	}
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
@@ -314,14 +314,16 @@ func (f *forward) send(ctx context.Context, r *run) error {
 		answer, err = f.asBefore(id, answer, err)
 		mu.Lock()
 		defer mu.Unlock()
-		f.did[id] = f.did[id] || err == nil || ambiguous(err)
+		f.did[id] = f.did[id] || err == nil
+		f.maybe[id] = ambiguous(err) || f.maybe[id] && cluster.Transient(err)
 		unsure = unsure || r.continued && cluster.Transient(err)
 		if err == nil && id != f.at.Idle {
 			replies = append(replies, answer)
 		}
 		return err
 	})
-	executed := unsure || slices.Contains(slices.Collect(maps.Values(f.did)), true)
+	some := func(which map[string]bool) bool { return slices.Contains(slices.Collect(maps.Values(which)), true) }
+	executed := unsure || some(f.did) || some(f.maybe)
 	if code := mongoerr.CodeOf(err); err != nil && executed && f.kind != createIndexesKind && code != mongoerr.IndexNotFound && !cluster.Transient(err) {
 		return mongoerr.New(mongoerr.HostUnreachable, err.Error())
 	}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -55,7 +56,8 @@ func parseRequestID(body []byte) (r requestID) {
 // Invariant: an error about versions says that the request has not been executed, so that the router may send it to the database's present primary shard. It comes from a primary, which has the outcomes
 // of all earlier ones.
 //
-// Hazard: a router that was paused sends its request again when the outcome has been forgotten. Executed anew, a drop would remove what others have created meanwhile, so it is refused.
+// Hazard: a router that was paused sends its request again when the outcome has been forgotten. Executed anew, a drop would remove what others have created meanwhile, so it is refused, whatever its versions: they say only
+// that it cannot be executed here now. A createIndexes is not: at worst an index is made again that has been dropped since.
 func (m *Coordinators) executedBefore(op *command.Op, asked requestID, o identified, dst []byte) (reply []byte, ok bool, err error) {
 	undone := false // the run that it has joined has ended without effect
 	for sure := false; ; sure = true {
@@ -68,13 +70,15 @@ func (m *Coordinators) executedBefore(op *command.Op, asked requestID, o identif
 		if done, ok, err := m.outcome(asked.id); err != nil || ok {
 			return append(dst, done...), ok, err
 		}
-		if err = m.State.CheckVersion(op, nameOf(o)); err == nil || migration.MeetsCritical(err) {
-			if undone || o.name() == createIndexesKind { // which queues for as long as another one takes, and makes nothing that nobody has asked for
-				return dst, false, nil
-			}
-			if err = asked.forgotten(m.State.Clock.ClusterTime()); err == nil {
-				return dst, false, nil
-			}
+		err = m.State.CheckVersion(op, nameOf(o))
+		if migration.MeetsCritical(err) {
+			err = nil
+		}
+		if !undone && o.name() != createIndexesKind { // which queues for as long as another one takes
+			err = cmp.Or(asked.forgotten(m.State.Clock.ClusterTime()), err)
+		}
+		if err == nil {
+			return dst, false, nil
 		}
 		if sure {
 			return dst, false, err
