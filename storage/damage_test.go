@@ -78,7 +78,7 @@ func TestDamagedFilesAreNoticed(t *testing.T) {
 				refused++
 			}
 		})
-		if refused < 3*files {
+		if refused < 2*files { // some files were not needed any more when the store was copied: how many depends on the compactions until then
 			t.Errorf("%s: of the damages to %d files only %d were refused", how, files, refused)
 		}
 	}
