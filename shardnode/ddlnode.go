@@ -72,6 +72,8 @@ func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collecti
 	return s.ShardKeyIndexes(ctx, coll)
 }
 
+func (c catalogNode) Linearize(ctx context.Context) error { return c.n.linearize(ctx) }
+
 func (c catalogNode) Primary() error {
 	if c.n.Set.IsPrimary() {
 		return nil

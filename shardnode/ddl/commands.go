@@ -37,6 +37,8 @@ type Node interface {
 	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
 	// Primary returns an error unless this node accepts writes.
 	Primary() error
+	// Linearize makes sure, by asking a majority, that this node is the primary.
+	Linearize(ctx context.Context) error
 	// AwaitMembers waits until met returns true for the members of the set that have applied everything up to ts.
 	AwaitMembers(ctx context.Context, ts storage.Timestamp, met func(c *replication.SetConfig, has func(id int) bool) bool) error
 	// BuildWaits logs that an index build waits for its commit quorum, and which members are not ready.

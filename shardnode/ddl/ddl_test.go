@@ -15,6 +15,7 @@ import (
 	"github.com/shoaldb/shoal/storage"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/storage/lock"
+	"github.com/shoaldb/shoal/wire"
 	"github.com/shoaldb/shoal/wire/mongoerr"
 )
 
@@ -22,12 +23,19 @@ import (
 type fakeNode struct {
 	t         *testing.T
 	forgotten []string
+	linearize func() error // nil for nothing
 }
 
 func (f *fakeNode) Lone() bool                             { return false }
 func (f *fakeNode) SetConfig() *replication.SetConfig      { return nil }
 func (f *fakeNode) CheckVersion(*command.Op, string) error { return nil }
 func (f *fakeNode) Primary() error                         { return nil }
+func (f *fakeNode) Linearize(context.Context) error {
+	if f.linearize == nil {
+		return nil
+	}
+	return f.linearize()
+}
 func (f *fakeNode) AwaitMembers(context.Context, storage.Timestamp, func(*replication.SetConfig, func(int) bool) bool) error {
 	return nil
 }
@@ -217,5 +225,47 @@ func TestRenameIfItsTargetIsTheSame(t *testing.T) {
 	b.ok("drop", "to")
 	if code := rename(was); code != mongoerr.CommandFailed {
 		t.Errorf("of a target that was dropped: %d", code)
+	}
+}
+
+// A shard that was deposed and has not learned of it used to admit a command by what it had; another shard executed it, and its successor refused it for ever.
+func TestShardsAreCertainWhenTheyCheck(t *testing.T) {
+	b := newBench(t)
+	b.ok("createIndexes", "c", indexes("a"))
+	check := func(cmd ...value.Field) []byte {
+		m := &msg.CheckCommand{ShardCommand: msg.ShardCommand{DB: "d", Coll: "c", Command: value.Doc(append(cmd, value.F("$db", value.NewString("d")))...)}}
+		var fields []value.Field
+		for k, v := range value.Elements(msg.Doc(m)) {
+			fields = append(fields, value.F(k, v))
+		}
+		body := value.Doc(append(fields, value.F("$db", value.NewString("d")))...)
+		r, err := b.Writer.Service.Direct(t.Context(), command.OwnClient(), &wire.Message{Body: body}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	name := value.NewString("c")
+	for _, cmd := range [][]value.Field{
+		{value.F("collMod", name)},
+		{value.F("dropIndexes", name), value.F("index", value.NewString("a_1"))},
+		{value.F("createIndexes", name), indexes("a")},
+		{value.F("convertToCapped", name), value.F("size", value.NewInt32(1000))},
+	} {
+		b.node.linearize = nil
+		if r := check(cmd...); value.Lookup(r, "ok").Double() != 1 {
+			t.Errorf("%s: %s", cmd[0].Key, value.ShowDoc(r))
+		}
+		b.node.linearize = func() error { return mongoerr.New(mongoerr.NotWritablePrimary, "not primary") }
+		if r := check(cmd...); mongoerr.Code(value.SafeInt64(value.Lookup(r, "code"))) != mongoerr.NotWritablePrimary {
+			t.Errorf("%s on a node that was deposed: %s", cmd[0].Key, value.ShowDoc(r))
+		}
+	}
+	b.node.linearize = func() error {
+		b.ok("dropIndexes", "c", value.F("index", value.NewString("a_1")))
+		return nil
+	}
+	if r := check(value.F("createIndexes", name), indexes("a")); value.Lookup(r, "missing").IsMissing() {
+		t.Errorf("what a shard finds is as of before it was certain: %s", value.ShowDoc(r))
 	}
 }

@@ -41,8 +41,14 @@ func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 
 // checkCommandSpec returns the row of the command with which a coordinator asks each shard whether it would execute a client's command,
 // before any shard does.
+//
+// Hazard: what a node that was deposed admits, its successor may refuse once other shards have executed it: a collMod or dropIndexes would
+// then never end. What it finds done already, its successor may have to do.
 func checkCommandSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.CheckCommand, dst []byte) ([]byte, error) {
+		if err := cs.node.Linearize(op); err != nil {
+			return dst, err
+		}
 		in, err := op.Nested(req.Command)
 		if err != nil {
 			return dst, err
