@@ -129,7 +129,8 @@ func (p *reshardPlan) checkReshard(ctx context.Context) (same bool, err error) {
 	return false, p.checkDistribution(ctx)
 }
 
-// keyIndex returns the specification of the index that the new key gets.
+// keyIndex returns the specification of the index that the new key gets, as indexes are stored: without a collation it has the simple one, whatever the collection has.
+// With {locale: "simple"} it would be another index to createIndexes.
 func (p *reshardPlan) keyIndex() []byte {
 	spec := []value.Field{fld("v", value.NewInt32(2)), fld("key", value.NewDocument(p.key.Doc())), fld("name", str(indexName(p.key)))}
 	if p.want.Index != nil {
@@ -137,9 +138,6 @@ func (p *reshardPlan) keyIndex() []byte {
 		for k, v := range value.Elements(p.want.Index) {
 			spec = append(spec, fld(k, v))
 		}
-	}
-	if _, ok := p.job().collation(); ok {
-		spec = append(spec, fld("collation", doc(fld("locale", str("simple")))))
 	}
 	return value.Doc(spec...)
 }

@@ -416,5 +416,9 @@ func TestLastShardKeyIndexStays(t *testing.T) {
 	}
 	c.expect(c.all("db", `{"checkMetadataConsistency": "c", "checkIndexes": true}`), `[]`)
 	c.run("admin", `{"shardCollection": "db.h", "key": {"k": "hashed"}}`)
+	c.run("db", `{"dropIndexes": "h", "index": "*"}`) // manual, dropIndexes: all but that of _id and the last remaining one of the shard key
+	if on := c.hasIndex("db.h", "k_hashed"); len(on) != 2 {
+		t.Errorf("k_hashed is on %v", on)
+	}
 	c.run("db", `{"dropIndexes": "h", "index": "k_hashed"}`)
 }

@@ -27,6 +27,9 @@ func (r *Router) movePrimary(op *command.Op, dst []byte) ([]byte, error) {
 	}
 	from := len(dst)
 	err = r.routed(op, db+".$cmd", false, func(info *cluster.CollectionInfo) error {
+		if info.DB.Version.IsFixed() { // r.collection has found none: the shard that it names knows no more, and would succeed at once if it is the recipient
+			return mongoerr.Newf(mongoerr.NamespaceNotFound, "database %s not found", db)
+		}
 		var err error
 		dst, err = r.coordinated(op, info, &msg.ShardMovePrimary{DB: db, To: recipient.ID}, dst[:from])
 		return err

@@ -36,3 +36,20 @@ func TestShardCollectionAgain(t *testing.T) {
 		t.Error(m)
 	}
 }
+
+// A shard key has no collation but the simple one: another one is refused for every collection, and was taken, and read by nobody, for one without a collation of its own.
+func TestShardCollectionRefusesOtherCollations(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("db", `{"create": "plain"}`)
+	c.run("db", `{"create": "own", "collation": {"locale": "fr"}}`)
+	c.run("admin", `{"shardCollection": "db.sharded", "key": {"k": 1}}`)
+	const want = `The collation for shardCollection must be {locale: 'simple'}, but found: { locale: "fr" }`
+	for _, coll := range []string{"none", "plain", "own", "sharded"} {
+		m := c.raw("admin", `{"shardCollection": "db.`+coll+`", "key": {"k": 1}, "collation": {"locale": "fr"}}`)
+		if m["code"] != int32(mongoerr.BadValue) || m["errmsg"] != want {
+			t.Errorf("%s: %v", coll, m)
+		}
+		c.run("admin", `{"shardCollection": "db.`+coll+`", "key": {"k": 1}, "collation": {"locale": "simple"}}`)
+	}
+}

@@ -64,10 +64,10 @@ func (c catalogNode) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessag
 	return s.RunGoesOn(ctx, ns, of)
 }
 
-func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collection) ([]string, error) {
+func (c catalogNode) ShardKeyIndexes(ctx context.Context, coll *catalog.Collection) (names []string, required bool, err error) {
 	s := c.n.shard.State()
 	if s == nil || cluster.FixedDatabase(catalog.DBOf(coll.NS)) {
-		return nil, nil
+		return nil, false, nil
 	}
 	return s.ShardKeyIndexes(ctx, coll)
 }

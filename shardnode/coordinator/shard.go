@@ -76,6 +76,9 @@ func (s *shard) check(ctx context.Context, r *run) (local bool, err error) {
 	if key.IsHashed() && s.req.Unique {
 		return false, mongoerr.New(mongoerr.InvalidOptions, "Hashed shard keys cannot be declared unique. It's possible to ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.")
 	}
+	if err := s.checkKeyCollation(); err != nil {
+		return false, err
+	}
 	raw, e, err := r.m.entry(ctx, ns)
 	if err != nil {
 		return false, err
@@ -149,6 +152,15 @@ func (s *shard) look(r *run) (*catalog.Collection, error) {
 		return nil, mongoerr.New(mongoerr.InvalidOptions, "can't shard a capped collection")
 	}
 	return c, s.checkCollation(c.Options)
+}
+
+// checkKeyCollation refuses a collation other than the simple one: chunks are compared by it alone, so that a shard key has no other, whatever the collection has. The collation
+// of what is tracked and not sharded is that of the collection.
+func (s *shard) checkKeyCollation() error {
+	if s.req.Unsplittable || s.req.Collation == nil || value.Lookup(s.req.Collation, "locale").Str() == "simple" {
+		return nil
+	}
+	return mongoerr.Newf(mongoerr.BadValue, "The collation for shardCollection must be {locale: 'simple'}, but found: %s", value.ShowDoc(s.req.Collation))
 }
 
 // checkCollation refuses a collection with a collation of its own, unless the request says that the shard key has none.

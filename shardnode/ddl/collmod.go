@@ -575,11 +575,11 @@ func (w *operation) modifiedIndex(s *storage.Snapshot, c *catalog.Collection, m 
 		}
 	}
 	if !i.hidden.IsMissing() && i.hidden.Truthy() != idx.Hidden {
-		serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
+		serving, required, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
 		if err != nil {
 			return nil, "", err
 		}
-		if len(serving) == 1 && serving[0] == idx.Name {
+		if required && len(serving) == 1 && serving[0] == idx.Name {
 			return nil, "", mongoerr.New(mongoerr.InvalidOptions, "Can't hide the only compatible index for this collection's shard key")
 		}
 		m.note("hidden", value.NewBool(idx.Hidden), value.NewBool(!idx.Hidden))

@@ -33,8 +33,8 @@ type Node interface {
 	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error
 	// RunGoesOn returns an error for a coordinator's message that its run no longer wants executed.
 	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
-	// ShardKeyIndexes lists the indexes of a collection that support its shard key; none if it is not sharded, or its key does not require an index.
-	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error)
+	// ShardKeyIndexes lists the indexes of a collection that support its shard key, and reports whether the key requires one; none if it is not sharded.
+	ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, required bool, err error)
 	// Primary returns an error unless this node accepts writes.
 	Primary() error
 	// Linearize makes sure, by asking a majority, that this node is the primary.

@@ -183,8 +183,8 @@ func TestAParticipantDropsWhatTheClientsCommandWould(t *testing.T) {
 	}
 }
 
-func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]string, error) {
-	return nil, nil
+func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]string, bool, error) {
+	return nil, false, nil
 }
 
 func (n *fakeNode) HoldsSection(string, catalog.UUID) error { return nil }

@@ -476,13 +476,16 @@ func droppedMessage(all, kept bool) string {
 	return "non-_id indexes dropped for collection"
 }
 
-// keepShardKeyIndex returns an error if the last index that supports the shard key would be dropped; dropping all
-// indexes keeps it.
+// keepShardKeyIndex returns an error if the last index that supports the shard key, and that it requires, would be dropped; dropping all
+// indexes keeps it, that of a hashed key, too.
 func (w *operation) keepShardKeyIndex(c *catalog.Collection, names []string, all bool) (rest []string, kept bool, err error) {
-	serving, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
+	serving, required, err := w.ddl.node.ShardKeyIndexes(w.Op, c)
 	serving = slices.DeleteFunc(serving, func(name string) bool { return slices.Contains(w.unfinished, name) })
 	if err != nil || len(serving) == 0 || slices.ContainsFunc(serving, func(name string) bool { return !slices.Contains(names, name) }) {
 		return names, false, err
+	}
+	if !all && !required {
+		return names, false, nil
 	}
 	if !all {
 		return nil, false, mongoerr.New(mongoerr.CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")

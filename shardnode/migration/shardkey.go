@@ -2,7 +2,6 @@ package migration
 
 import (
 	"context"
-	"slices"
 
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
@@ -53,15 +52,15 @@ func clusteredBy(c *catalog.Collection, key *cluster.ShardKeyPattern) bool {
 	return c.Clustered && c.Collator == nil && len(key.Parts) == 1 && key.Parts[0].Path == "_id" && !key.Parts[0].Hashed
 }
 
-// ShardKeyIndexes lists the indexes of a collection that serve its shard key and are not hidden; none if it is not sharded, or its key is hashed, which does not
-// require an index.
-func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, err error) {
+// ShardKeyIndexes lists the indexes of a collection that serve its shard key and are not hidden; none if it is not sharded. required is false for a hashed key: the last of
+// its indexes may be dropped by its name, and be hidden.
+func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection) (names []string, required bool, err error) {
 	info, err := s.Catalog.Collection(ctx, c.NS)
 	if mongoerr.CodeOf(err) == mongoerr.NamespaceNotFound { // a database of this shard alone
-		return nil, nil
+		return nil, false, nil
 	}
-	if err != nil || !info.Sharded() || info.Map.UUID != c.UUID || slices.ContainsFunc(info.Map.Key.Parts, func(p cluster.KeyPart) bool { return p.Hashed }) {
-		return nil, err
+	if err != nil || !info.Sharded() || info.Map.UUID != c.UUID {
+		return nil, false, err
 	}
 	for _, x := range c.Indexes {
 		if !x.Hidden && servesShardKey(x, info.Map.Key) {
@@ -71,7 +70,7 @@ func (s *ShardState) ShardKeyIndexes(ctx context.Context, c *catalog.Collection)
 	if clusteredBy(c, info.Map.Key) {
 		names = append(names, c.ClusteredName)
 	}
-	return names, nil
+	return names, !info.Map.Key.IsHashed(), nil
 }
 
 // servesShardKey reports whether an index contains every document under its shard key exactly once.
