@@ -155,6 +155,9 @@ func (r *run) through(ctx context.Context) error {
 		if len(p.section) > 0 {
 			do = func(ctx context.Context, r *run) error { return r.enterBlocked(ctx, &p) }
 		}
+		if p.opens {
+			r.shut()
+		}
 		final := r.continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
 			final = final || before.final
