@@ -68,7 +68,8 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Unlock()
 	err := r.end(op, op)
 	r.m.mu.Lock()
-	if r.waiters--; err != nil && err != errGoesOn && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
+	interrupted := mongoerr.In(err, mongoerr.CategoryShutdown|mongoerr.CategoryNotPrimary) // by this node, which stops or steps down: the router sends the request again
+	if r.waiters--; err != nil && err != errGoesOn && !interrupted && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
 		r.abort(errBuildAborted(err.Error()))
 	}
 	committed := r.committed
