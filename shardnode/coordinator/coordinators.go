@@ -264,6 +264,11 @@ func (m *Coordinators) run(op *command.Op, req msg.Message, as string, dst []byt
 			return dst, err
 		}
 	}
+	if !asked.id.IsZero() { // one that comes behind its repetition ends no builds that have begun since
+		if done, ok, err := m.outcome(asked.id); err != nil || ok {
+			return append(dst, done...), err
+		}
+	}
 	if err := m.abortBuilds(op, o); err != nil {
 		return dst, err
 	}

@@ -14,7 +14,9 @@ import (
 // outcome for all of them, and each finds it when it is sent again.
 //
 // Invariant: a request has joined a run, or it comes after it. Those that have joined are known to the primary that stores the outcome, in the unit that removes the document; from there on none joins
-// (settled). A request that comes later, or finds that too many have joined, waits for the end of the run and is executed then, as a new one.
+// (settled). A request that comes later, or finds that too many have joined, waits for the end of the run and is executed then, as a new one. So does one that comes when others may have used the names already (shut).
+//
+// Hazard: a dropDatabase has let go of the names and waits for a shard that does not answer. The database is made again and filled, and dropped: that request joined the run, and was answered with ok.
 //
 // Hazard: a primary crashes before the document has the id of a request that has just joined, and the next one ends the run before the request is sent again. It is executed anew, even a resharding that has been
 // aborted meanwhile. That is right: the client has been told nothing, since the outcome and its id are stored in one unit before the reply, and nobody can tell its request from one that was on its way to the shard
@@ -33,11 +35,13 @@ type joined struct {
 	stored  int  // the number of ids that it durably has
 	storing bool // the others are being stored
 	settled bool // the outcome is being stored: no more requests join
+	shut    bool // nor do they, as others may have used the names (phase.opens)
 }
 
 // joinedBefore are the requests that have joined a run when another primary executed it.
 func joinedBefore(d *document) joined {
-	return joined{ids: slices.Clone(d.joined), exists: true, stored: len(d.joined)}
+	opened := slices.ContainsFunc(d.op.phases()[:phaseIndex(d.op, d.phase)+1], func(p phase) bool { return p.opens })
+	return joined{ids: slices.Clone(d.joined), exists: true, stored: len(d.joined), shut: opened}
 }
 
 // join makes a request one of those that have joined the run, and reports whether it is one. A request without an id is not sent again, and has to be known to nobody.
@@ -46,14 +50,25 @@ func (r *run) join(id catalog.UUID) bool {
 	defer r.m.mu.Unlock()
 	j := &r.joined
 	switch {
-	case id.IsZero() || id == r.doc.request || slices.Contains(j.ids, id):
+	case !id.IsZero() && (id == r.doc.request || slices.Contains(j.ids, id)):
 		return true
-	case j.settled || len(j.ids) == joinedAtMost:
+	case j.settled || j.shut:
+		return false
+	case id.IsZero():
+		return true
+	case len(j.ids) == joinedAtMost:
 		return false
 	}
 	j.ids = append(j.ids, id)
 	r.storeJoined()
 	return true
+}
+
+// shut keeps further requests from joining the run.
+func (r *run) shut() {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	r.joined.shut = true
 }
 
 // puts returns a function that stages the state document, with the requests that have joined, and one to be called when that has been stored durably.

@@ -68,7 +68,7 @@ func (p *movePrimary) phases() []phase {
 		}},
 		{name: "commit", do: p.commit},
 		{name: "clean", final: true, event: p.event, do: p.clean},
-		{name: "exitCriticalSection", do: func(ctx context.Context, r *run) error {
+		{name: "exitCriticalSection", opens: true, do: func(ctx context.Context, r *run) error {
 			if err := p.forget(ctx, r); err != nil {
 				return err
 			}

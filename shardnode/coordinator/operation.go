@@ -49,6 +49,8 @@ type phase struct {
 	// harmless is a last phase that may be carried out once more however late: it ends sections of its run, or lets chunks move. The removal of the document
 	// behind it need not be durable: what other DDL has done to the names since is behind the removal in this shard's log, and lost with it (run.remove).
 	harmless bool
+	// opens means that others may use the names once the phase has begun, before the run has ended: what requests ask for then, the run has not done (joined).
+	opens bool
 	// event, unless nil, returns the event for change streams when the phase begins: it is logged in the unit of work that
 	// writes the state document, so that it is reported once.
 	event func() event

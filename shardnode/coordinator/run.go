@@ -68,7 +68,8 @@ func (r *run) wait(op *command.Op, dst []byte) ([]byte, error) {
 	r.m.mu.Unlock()
 	err := r.end(op, op)
 	r.m.mu.Lock()
-	if r.waiters--; err != nil && err != errGoesOn && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
+	interrupted := mongoerr.In(err, mongoerr.CategoryShutdown|mongoerr.CategoryNotPrimary) // by this node, which stops or steps down: the router sends the request again
+	if r.waiters--; err != nil && err != errGoesOn && !interrupted && r.waiters == 0 && r.doc.op.name() == createIndexesKind {
 		r.abort(errBuildAborted(err.Error()))
 	}
 	committed := r.committed
@@ -154,6 +155,9 @@ func (r *run) through(ctx context.Context) error {
 		do := p.do
 		if len(p.section) > 0 {
 			do = func(ctx context.Context, r *run) error { return r.enterBlocked(ctx, &p) }
+		}
+		if p.opens {
+			r.shut()
 		}
 		final := r.continued && i+1 < len(phases) && phases[i+1].final && phases[i+1].unstored
 		for _, before := range phases[:i+1] {
