@@ -26,7 +26,7 @@ type Node interface {
 	NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
 	// shard.
-	HoldsSection(name string, id catalog.UUID) error
+	HoldsSection(ctx context.Context, name string, id catalog.UUID) error
 	// SectionEnded reports whether a run's section that was entered has ended.
 	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
 	// StageEnd stages the end of a run's sections in a participant's unit of work.

@@ -71,14 +71,16 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		return d, err
 	}
 	if w.fenced != nil {
-		if err := w.fenced(ns); err != nil {
-			if w.end == nil {
-				return d, err
-			}
+		err := w.fenced(ns)
+		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress && w.end != nil {
 			if ended, err := w.ddl.node.SectionEnded(w.Op, ns, w.end.section); err != nil || ended { // its part is done
 				w.Finish()
 				return d, err
 			}
+			err = w.fenced(ns)
+		}
+		if err != nil {
+			return d, err
 		}
 	}
 	err = w.Retry(func() error {

@@ -91,6 +91,8 @@ func TestOwnersAreCertainWithoutTheLock(t *testing.T) {
 	uuid, section := catalog.UUID{2}, &sectionDoc{name: "d", why: "movePrimary", owner: "b", id: catalog.UUID{1}}
 	m.state.Registry = cluster.NewRegistry(listOf(value.Doc(value.F("uuid", uuid.Value()), value.F("shard", value.NewString("a")))), nil, nil)
 	m.state.enterDDL(section)
+	entered, _ := m.state.sectionOf(section.name, section.id)
+	entered.confirmed = true // its owner is not there
 	u := m.Engine.NewUnitOfWork(nil)
 	if _, err := u.CreateCollection(storage.CollectionSpec{NS: "d.c", UUID: uuid, Options: value.Doc()}); err != nil {
 		t.Fatal(err)

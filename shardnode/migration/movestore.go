@@ -75,7 +75,7 @@ func (m *Manager) runMovePrimaryStore(op *command.Op, req *msg.MovePrimaryStore,
 	if err := l.LockCollections(op, mode, name); err != nil {
 		return dst, err
 	}
-	if err := m.state.HoldsSection(req.DB, req.Section); err != nil {
+	if err := m.state.HoldsSection(op, req.DB, req.Section); err != nil {
 		return dst, err
 	}
 	concern := replication.Visible

@@ -105,7 +105,7 @@ func (m *Manager) createPart(op *command.Op, req *msg.CreateCollectionParticipan
 	if req.Section == nil {
 		return false, m.makeCopy(op, req.NS, req.UUID, create)
 	}
-	if err := m.state.HoldsSection(req.NS, *req.Section); err != nil {
+	if err := m.state.HoldsSection(op, req.NS, *req.Section); err != nil {
 		return false, err
 	}
 	// The primary shard of a database that moves may own nothing of the collection. What an owner has stays: it has had each collMod, and all commands about indexes.
@@ -320,13 +320,15 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		return dst, err
 	}
 	for _, ns := range []string{from, to} {
-		if err := m.state.HoldsSection(ns, req.Section); err != nil {
-			if len(req.Release) == 0 {
-				return dst, err
-			}
+		err := m.state.HoldsSection(op, ns, req.Section)
+		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress && len(req.Release) > 0 {
 			if ended, err := SectionEnded(op, m.Docs, m.state, ns, req.Section); err != nil || ended {
 				return dst, err
 			}
+			err = m.state.HoldsSection(op, ns, req.Section)
+		}
+		if err != nil {
+			return dst, err
 		}
 	}
 	return dst, m.Docs.WriteWith(op, replication.Durable, func(s *storage.Snapshot, u *storage.UnitOfWork) error {

@@ -184,15 +184,51 @@ func (s *ShardState) migrating(name string) *criticalSection {
 }
 
 // HoldsSection checks that a run of a DDL holds a name on this shard, or the name's database: otherwise its message is out of
-// date.
-func (s *ShardState) HoldsSection(name string, id catalog.UUID) error {
+// date. It asks the run's owner once for each section.
+//
+// Hazard: the message that enters the section may be late, too, and have entered it when the run had ended, and others had used the name: what a late message of the run found held was theirs. A run
+// that goes on after the section was entered has not let go of the name. Once it ends, nobody takes the name on this shard before the section has ended.
+func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
+	c, confirmed := s.sectionOf(name, id)
+	if c == nil {
+		return errNotHeld(name)
+	}
+	if confirmed {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	held, err := s.held(bounded, c.owner, id)
+	switch {
+	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
+		return mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", c.owner)
+	case err != nil:
+		return err
+	case !held:
+		return errNotHeld(name)
+	}
+	s.mu.Lock()
+	c.confirmed = true
+	s.mu.Unlock()
+	if now, _ := s.sectionOf(name, id); now != c {
+		return errNotHeld(name)
+	}
+	return nil
+}
+
+// sectionOf returns the section of a name, or of its database, that the run of a DDL has entered on this shard; nil for none.
+func (s *ShardState) sectionOf(name string, id catalog.UUID) (c *criticalSection, confirmed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, n := range []string{name, catalog.DBOf(name)} {
 		if c := s.mu.ddl[n]; c != nil && c.ddl == id {
-			return nil
+			return c, c.confirmed
 		}
 	}
+	return nil, false
+}
+
+func errNotHeld(name string) error {
 	return mongoerr.Newf(mongoerr.ConflictingOperationInProgress, "the operation does not hold the critical section of %s", name)
 }
 
@@ -450,7 +486,8 @@ func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name 
 		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was looked for")))})
 		return nil
 	})
-	return err == nil && s.HoldsSection(name, id) != nil, err
+	c, _ := s.sectionOf(name, id)
+	return err == nil && c == nil, err
 }
 
 // endedBy reports whether a message of a run ends the section.

@@ -67,6 +67,8 @@ type criticalSection struct {
 	owner  string
 	all    bool // a database's holds up its sharded collections, too
 	asking sync.Mutex
+	// confirmed means that the owner has said, after the section was entered, that the run goes on. Guarded by ShardState.mu.
+	confirmed bool
 	// met counts what meets the section; nil for one that nobody asks about.
 	met atomic.Pointer[Blocked]
 }

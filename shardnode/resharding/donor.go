@@ -310,7 +310,7 @@ func (m *Manager) runFetchChanges(op *command.Op, req *msg.ReshardFetchChanges, 
 		return dst, err
 	}
 	if req.Final {
-		if err := m.State.HoldsSection(d.doc.ns, req.ID); err != nil {
+		if err := m.State.HoldsSection(op, d.doc.ns, req.ID); err != nil {
 			return dst, err
 		}
 	}
