@@ -516,6 +516,7 @@ type CheckCommandReply struct {
 	Missing []string // the names of the indexes that a createIndexes would create, or that a dropIndexes lists and the collection does not have
 	Indexes int64    // the number of the collection's indexes, for a dropIndexes
 	Enforce []byte   // the key of the index that a collMod would make refuse duplicates; nil for none
+	Changes []byte   // what a collMod would report as changed; nil for nothing
 }
 
 func (m *CheckCommandReply) fields(c *codec) {
@@ -523,6 +524,7 @@ func (m *CheckCommandReply) fields(c *codec) {
 	c.strs("missing", optional, &m.Missing)
 	c.int64("nIndexes", optional, &m.Indexes)
 	c.doc("enforcesKey", optional, &m.Enforce)
+	c.doc("changes", optional, &m.Changes)
 }
 
 // ShardUntrack removes the catalog's entry of a collection that is not sharded.
@@ -574,6 +576,7 @@ type ForwardFound struct {
 	Ended   []string       // the indexes whose builds a dropIndexes has ended
 	Nothing bool           // it has nothing else to do
 	Were    []ShardCount   // the number of indexes of each shard that has some of those that a dropIndexes names, before it
+	Changes []ShardAnswer  // what a collMod changes, by the shards' ids
 	Was     int64          // the number of indexes before a dropIndexes that an earlier version has begun, which did not tell shards apart
 }
 
@@ -595,6 +598,10 @@ func (m *ForwardFound) fields(c *codec) {
 		c.int64("n", required, &x.N)
 	})
 	c.int64("nIndexesWas", optional, &m.Was)
+	subs(c, "changes", &m.Changes, func(c *codec, x *ShardAnswer) {
+		c.str("shard", required, &x.Shard)
+		c.doc("reply", required, &x.Reply)
+	})
 	subs(c, "missing", &m.Missing, func(c *codec, x *ShardIndexes) {
 		c.str("shard", required, &x.Shard)
 		c.strs("names", required, &x.Names)

@@ -184,7 +184,7 @@ func refusedFor(o operation) []string {
 	case *reshard:
 		return []string{o.req.NS}
 	case *forward:
-		if o.kind == "collMod" {
+		if o.kind == collModKind {
 			return []string{o.ns()}
 		}
 	}

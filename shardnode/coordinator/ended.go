@@ -101,11 +101,25 @@ func dropped(was int64) []byte {
 	return value.Doc(value.F("nIndexesWas", value.NewInt32(int32(was))), value.F("ok", value.NewDouble(1)))
 }
 
-// asBefore returns the answer of a shard to a dropIndexes that it may have executed before, as it was then. It has no more of the indexes that it had when it was asked, or fewer of all, as the
-// DDL lock excludes others that drop some.
+// asBefore returns the answer of a shard that may have executed the command before, as it was then. The DDL lock excludes others that change what the shard had when it was asked (checkEach).
 func (f *forward) asBefore(id string, a msg.ShardAnswer, err error) (msg.ShardAnswer, error) {
+	switch f.kind {
+	case dropIndexesKind:
+		return f.droppedBefore(id, a, err)
+	case createIndexesKind:
+		a.Reply = f.createdBefore(id, a.Reply)
+	case collModKind:
+		if i := slices.IndexFunc(f.at.Changes, func(c msg.ShardAnswer) bool { return c.Shard == id }); i >= 0 && err == nil {
+			a.Reply = changedBefore(a.Reply, f.at.Changes[i].Reply)
+		}
+	}
+	return a, err
+}
+
+// droppedBefore is asBefore for a dropIndexes. The shard has no more of the indexes that it had, or fewer of all.
+func (f *forward) droppedBefore(id string, a msg.ShardAnswer, err error) (msg.ShardAnswer, error) {
 	i := slices.IndexFunc(f.at.Were, func(c msg.ShardCount) bool { return c.Shard == id })
-	if f.kind != dropIndexesKind || i < 0 {
+	if i < 0 {
 		return a, err
 	}
 	was := f.at.Were[i].N
@@ -118,6 +132,42 @@ func (f *forward) asBefore(id string, a msg.ShardAnswer, err error) (msg.ShardAn
 	}
 	a.Reply = rewritten(a.Reply, value.F("nIndexesWas", value.NewInt32(int32(was))))
 	return a, nil
+}
+
+// createdBefore is asBefore for a createIndexes: a shard that says that it has all indexes, and did not have some, has created them before.
+func (f *forward) createdBefore(id string, reply []byte) []byte {
+	i := slices.IndexFunc(f.at.Missing, func(m msg.ShardIndexes) bool { return m.Shard == id })
+	if i < 0 || value.Lookup(reply, "note").IsMissing() {
+		return reply
+	}
+	after := value.SafeInt64(value.Lookup(reply, "numIndexesAfter"))
+	out, mark := value.Begin(nil)
+	for k, v := range value.Elements(reply) {
+		switch k {
+		case "numIndexesBefore":
+			v = value.NewInt32(int32(after) - int32(len(f.at.Missing[i].Names)))
+		case "note":
+			if k, v = "commitQuorum", value.Lookup(f.req.Command, "commitQuorum"); v.IsMissing() {
+				v = value.NewString("votingMembers")
+			}
+		}
+		out = value.Append(out, k, v)
+	}
+	return value.End(out, mark)
+}
+
+// changedBefore is asBefore for a collMod: a later execution finds less to change, or nothing.
+func changedBefore(reply, changes []byte) []byte {
+	out, mark := value.Begin(nil)
+	for k, v := range value.Elements(changes) {
+		out = value.Append(out, k, v)
+	}
+	for k, v := range value.Elements(reply) {
+		if value.Lookup(changes, k).IsMissing() {
+			out = value.Append(out, k, v)
+		}
+	}
+	return value.End(out, mark)
 }
 
 // rewritten returns a document in which a field has another value.

@@ -246,7 +246,7 @@ func (f *forward) checkShards(ctx context.Context, r *run) error {
 // checkEach has each shard that is listed check the command.
 func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) error {
 	var mu sync.Mutex
-	f.at.Missing, f.at.Were = nil, nil
+	f.at.Missing, f.at.Were, f.at.Changes = nil, nil, nil
 	var changed []byte
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		s, err := r.m.State.Registry.Shard(ctx, id)
@@ -270,6 +270,9 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 		if would.Enforce != nil {
 			changed = bytes.Clone(would.Enforce)
 		}
+		if would.Changes != nil {
+			f.at.Changes = append(f.at.Changes, msg.ShardAnswer{Shard: id, Reply: bytes.Clone(would.Changes)})
+		}
 		if would.Indexes > 0 {
 			f.at.Were = append(f.at.Were, msg.ShardCount{Shard: id, N: would.Indexes})
 		}
@@ -277,6 +280,7 @@ func (f *forward) checkEach(ctx context.Context, r *run, unfinished []string) er
 	})
 	slices.SortFunc(f.at.Were, func(a, b msg.ShardCount) int { return cmp.Compare(a.Shard, b.Shard) })
 	slices.SortFunc(f.at.Missing, func(a, b msg.ShardIndexes) int { return cmp.Compare(a.Shard, b.Shard) })
+	slices.SortFunc(f.at.Changes, func(a, b msg.ShardAnswer) int { return cmp.Compare(a.Shard, b.Shard) })
 	if err == nil {
 		err = f.admitsUnique(changed)
 	}
@@ -357,6 +361,8 @@ func ambiguous(err error) bool {
 const createIndexesKind = "createIndexes"
 
 const dropIndexesKind = "dropIndexes"
+
+const collModKind = "collMod"
 
 const createKind = "createCollection"
 

@@ -74,7 +74,7 @@ var kinds = map[string]func(cmd []byte) (operation, error){
 	"_shardsvrDropDatabase":     parseAs(func(m *msg.ShardDropDatabase) operation { return &dropDatabase{req: m} }),
 	"_shardsvrRenameCollection": parseAs(func(m *msg.ShardRename) operation { return &rename{req: m} }),
 	"_shardsvrMovePrimary":      parseAs(func(m *msg.ShardMovePrimary) operation { return &movePrimary{req: m} }),
-	"_shardsvrCollMod":          parseAs(func(m *msg.ShardCollMod) operation { return &forward{kind: "collMod", req: &m.ShardCommand} }),
+	"_shardsvrCollMod":          parseAs(func(m *msg.ShardCollMod) operation { return &forward{kind: collModKind, req: &m.ShardCommand} }),
 	"_shardsvrDropIndexes":      parseAs(func(m *msg.ShardDropIndexes) operation { return &forward{kind: dropIndexesKind, req: &m.ShardCommand} }),
 	"_shardsvrConvertToCapped":  parseAs(func(m *msg.ShardConvertToCapped) operation { return &convert{req: m} }),
 	"_shardsvrCreateIndexes": parseAs(func(m *msg.ShardCreateIndexes) operation {

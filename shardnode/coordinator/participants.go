@@ -166,7 +166,7 @@ func (r *run) blockListed(ctx context.Context, shards *[]string, kind string, na
 		}
 		others := (*shards)[:len(*shards)-1] // this one is the last
 		if err := r.block(ctx, kind, slices.Concat(joined, others), names...); err != nil {
-			r.joining = append(r.joining, joined...)
+			r.joining = slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.joining, joined))))
 			return err
 		}
 		*shards, r.entered = append(joined, *shards...), listed

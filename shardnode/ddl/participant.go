@@ -93,6 +93,9 @@ func (cs *Commands) check(op *command.Op, req *msg.CheckCommand) (would msg.Chec
 		}
 		err = w.Retry(func() error { return w.modify(m) })
 		would.Enforce = m.enforces
+		if len(m.changes) > 0 {
+			would.Changes = value.Doc(m.changes...)
+		}
 		return would, err
 	case "dropIndexes":
 		was, _, err := w.dropIndexes(ns)
