@@ -323,7 +323,7 @@ func (p *reshardPlan) samples(n int) int64 {
 	return min(min(each, maxSamples)*int64(n), maxSamples)
 }
 
-// sample returns the sorted new keys of sampled documents, from each shard in proportion to its number of documents.
+// sample returns the sorted new keys of sampled documents, from each shard in proportion to its number of documents, without those that cannot be bounds of chunks.
 func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, err error) {
 	_, coll := cluster.SplitNS(p.ns)
 	shards := p.info.Shards()
@@ -363,6 +363,9 @@ func (p *reshardPlan) sample(ctx context.Context, n int) (keys [][]value.Value, 
 			vals, err := p.key.FromDocument(d, nil)
 			if err != nil {
 				return nil, err
+			}
+			if cluster.CheckKeyValues(vals) != nil { // it is no bound for a client's command
+				continue
 			}
 			for i := range vals {
 				vals[i] = vals[i].Clone()
