@@ -132,7 +132,7 @@ func (r *run) execute(ctx context.Context) {
 // the final phase finds some of its work done, and sections that some shards have already ended are entered again.
 //
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.
-// Participants therefore do only what the run that holds their critical section asks for (HoldsSection), and a message about the section itself has no effect
+// Participants therefore do only what the run that holds their critical section, and goes on, asks for (HoldsSection), and a message about the section itself has no effect
 // if it is of an earlier term than the section: a primary that continues a run stores its term before it sends anything. Changes of the
 // catalog name the collection by its UUID, so that a late one does not change a successor of the same name.
 //
