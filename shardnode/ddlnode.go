@@ -36,12 +36,12 @@ func (c catalogNode) NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dro
 	return migration.NoteDropped(s, u, dropped...)
 }
 
-func (c catalogNode) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
+func (c catalogNode) HoldsSection(ctx context.Context, name string, id catalog.UUID, phase string) error {
 	s := c.n.shard.State()
 	if s == nil {
 		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
 	}
-	return s.HoldsSection(ctx, name, id)
+	return s.HoldsSectionIn(ctx, name, id, phase)
 }
 
 func (c catalogNode) SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error) {

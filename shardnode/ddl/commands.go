@@ -25,8 +25,8 @@ type Node interface {
 	// NoteDropped records, in the unit of work that drops collections, that they are gone, for migrations. It is called once per unit.
 	NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
-	// shard.
-	HoldsSection(ctx context.Context, name string, id catalog.UUID) error
+	// shard, and is in the phase, unless that is empty.
+	HoldsSection(ctx context.Context, name string, id catalog.UUID, phase string) error
 	// SectionEnded reports whether a run's section that was entered has ended.
 	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
 	// StageEnd stages the end of a run's sections in a participant's unit of work.

@@ -189,6 +189,12 @@ func (s *ShardState) migrating(name string) *criticalSection {
 // Hazard: the message that enters the section may be late, too, and have entered it when the run had ended, and others had used the name: what a late message of the run found held was theirs. A run
 // that goes on after the section was entered has not let go of the name. Once it ends, nobody takes the name on this shard before the section has ended.
 func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
+	return s.HoldsSectionIn(ctx, name, id, "")
+}
+
+// HoldsSectionIn is HoldsSection for a message that a run sends in one phase alone. One that lets others use its names before it ends needs that: late messages might
+// enter the section, and do the run's part, in between.
+func (s *ShardState) HoldsSectionIn(ctx context.Context, name string, id catalog.UUID, phase string) error {
 	c, confirmed := s.sectionOf(name, id)
 	if c == nil {
 		return errNotHeld(name)
@@ -198,7 +204,7 @@ func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.U
 	}
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	held, err := s.held(bounded, c.owner, id)
+	held, err := s.heldIn(bounded, c.owner, id, phase)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
 		return mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", c.owner)
@@ -559,6 +565,11 @@ func (s *ShardState) ddlSections() map[string]*criticalSection {
 
 // held asks the owner whether the run of a DDL still holds its sections. A shard that was removed from the cluster holds none: it was drained before.
 func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (bool, error) {
+	return s.heldIn(ctx, owner, id, "")
+}
+
+// heldIn is held for a run that has to be in a phase; an empty one stands for any.
+func (s *ShardState) heldIn(ctx context.Context, owner string, id catalog.UUID, phase string) (bool, error) {
 	at := s.Registry.Config()
 	if owner != cluster.ConfigShardID {
 		shard, err := s.Registry.Shard(ctx, owner)
@@ -570,7 +581,7 @@ func (s *ShardState) held(ctx context.Context, owner string, id catalog.UUID) (b
 		}
 		at = shard.Peer
 	}
-	return askOwner(ctx, at, &msg.HoldsCriticalSection{ID: id})
+	return askOwner(ctx, at, &msg.HoldsCriticalSection{ID: id, Phase: phase})
 }
 
 func askOwner(ctx context.Context, owner cluster.Peer, ask *msg.HoldsCriticalSection) (held bool, err error) {
