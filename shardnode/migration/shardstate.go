@@ -308,15 +308,16 @@ func (s *ShardState) checkShard(op *command.Op, ns string, received cluster.Chun
 	if _, busy := s.reshardings.Load(ns); busy && op.Req.Spec.Kind == command.DDL {
 		return ErrResharding(ns)
 	}
-	c := s.section(ns, write)
+	c, of := s.section(ns, write), ns
 	if c == nil {
-		if c = s.section(catalog.DBOf(ns), write); c != nil && !c.all {
+		of = catalog.DBOf(ns) // under this name it is ended, if it was left behind
+		if c = s.section(of, write); c != nil && !c.all {
 			c = nil
 		}
 	}
 	if c != nil {
 		c.met.Load().count(write)
-		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, ns}
+		return &criticalError{c, cluster.StaleConfig(ns, received, nil, s.ID, "The critical section for the collection is acquired with reason: "+c.why), s, of}
 	}
 	if err := s.compareShard(op, ns, received); err != nil {
 		return err
