@@ -507,7 +507,7 @@ func (m *HoldsCriticalSection) fields(c *codec) {
 	c.str("phase", optional, &m.Phase)
 }
 
-// DropDatabasePhase is the phase of a dropDatabase in which shards drop their documents. In the later ones the database may have been made again.
+// DropDatabasePhase is the name of the phase of a dropDatabase in which shards drop their documents. In the later ones the database may have been made again.
 const DropDatabasePhase = "dropDatabase"
 
 // PauseLease is the time after which a PauseMigrations that is not repeated lapses.

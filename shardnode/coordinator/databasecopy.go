@@ -127,8 +127,11 @@ func (p *movePrimary) blockWrites(ctx context.Context, r *run) error {
 // catchUpHistory sends the history of sessions after the stored position, from the oplog. If the oplog no longer has it, or no position is
 // stored (by an earlier version), all of it is sent again. The new position is stored, so that another member need not repeat this with writes blocked.
 func (p *movePrimary) catchUpHistory(ctx context.Context, r *run, c *copier) error {
-	blocked := r.m.State.HoldsSection(ctx, p.req.DB, r.doc.id) == nil
-	if err := c.sessions(ctx, !blocked || p.at.History == 0); err != nil {
+	err := r.m.State.HoldsSection(ctx, p.req.DB, r.doc.id)
+	if err != nil && mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress {
+		return err
+	}
+	if err := c.sessions(ctx, err != nil || p.at.History == 0); err != nil {
 		return err
 	}
 	return r.persist(ctx, func() error { return r.store(ctx, nil) })

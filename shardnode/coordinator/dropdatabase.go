@@ -49,7 +49,7 @@ func (d *dropDatabase) phases() []phase {
 	return []phase{
 		{name: "freezeCollections", do: func(ctx context.Context, r *run) error { return d.allowMigrations(ctx, r, false) }},
 		{name: "enterCriticalSection", section: []string{d.req.DB}, shards: &d.at.Shards},
-		{name: msg.DropDatabasePhase, final: true, opens: true, do: d.remove},
+		{name: "dropDatabase", final: true, opens: true, do: d.remove},
 		{name: "releaseCriticalSection", do: func(ctx context.Context, r *run) error {
 			return r.block(ctx, msg.Unblock, d.at.Shards, d.req.DB)
 		}},

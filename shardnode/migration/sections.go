@@ -119,6 +119,7 @@ func (h *Shard) loadSections() error {
 	if s == nil {
 		return nil
 	}
+	s.unconfirm() // a section of the same run may be another one: this member has missed its end, and that it was entered again
 	stored := map[string]bool{}
 	err := sectionDocs(h.docs).Each(func(d *sectionDoc) error {
 		stored[d.name] = true
@@ -150,6 +151,15 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 	}
 	s.mu.ddl[d.name] = c
 	s.count()
+}
+
+// unconfirm has the owners of all sections asked again (HoldsSection).
+func (s *ShardState) unconfirm() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.mu.ddl {
+		c.confirmed = false
+	}
 }
 
 // endDDL ends a DDL's critical section, if that DDL still holds the name.
