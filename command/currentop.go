@@ -108,8 +108,16 @@ func (t TxnView) Fields(now time.Time, read value.Field) []value.Field {
 
 // Running returns the view while one of the transaction's commands runs, which began at a time.
 func (t TxnView) Running(since, now time.Time) TxnView {
-	t.Active += now.Sub(since)
+	t.Active += ActiveFor(t.Started, since, now)
 	return t
+}
+
+// ActiveFor returns how long a command that began at a time has been active in a transaction. The first one may have waited before it began the transaction.
+func ActiveFor(started, since, now time.Time) time.Duration {
+	if since.Before(started) {
+		since = started
+	}
+	return now.Sub(since)
 }
 
 // BeginIdleTxn begins the description of an open transaction in which no command is running.

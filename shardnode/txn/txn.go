@@ -181,7 +181,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 			op.AddTopLevel("readOnly", value.NewBool(t.readOnly()))
 		}
 		t.Failed, t.unread = false, false
-		t.Active += m.Now().Sub(op.Start)
+		t.Active += command.ActiveFor(t.Started, op.Start, m.Now())
 		release()
 	}, nil
 }
