@@ -1,6 +1,7 @@
 package router_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -30,32 +31,43 @@ func TestZonesSetBehindADDLOutliveALossOfPower(t *testing.T) {
 	}
 }
 
-// A shard that has executed a collMod or dropIndexes, and is in an election when the command is repeated, counts: the command is not undone if another shard refuses it meanwhile.
+// A shard that has executed a collMod or dropIndexes counts, whatever it or another shard answers when the command is repeated: it is in an election, or the reply was lost and its disk is full now. The
+// command is not undone for that.
 func TestIndexesAreChangedOnAllShardsOrNone(t *testing.T) {
+	full, election := mongoerr.New(mongoerr.OutOfDiskSpace, "no room"), mongoerr.New(mongoerr.NotWritablePrimary, "not primary")
+	lost := mongoerr.New(mongoerr.HostUnreachable, "the reply is lost")
 	for cmd, name := range map[string]string{`{"collMod": "c", "index": {"name": "k_1", "hidden": true}}`: "collMod", `{"dropIndexes": "c", "index": "k_1"}`: "dropIndexes"} {
-		c := newTestCluster(t, 2)
-		home, away := c.interposed("shard0"), c.interposed("shard1")
-		c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
-		c.shardedAs("c", 1, 30)
-		c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}`)
-		at := func(w *interposedPeer, outcomes ...error) {
-			var n atomic.Int64
-			w.through(func(_ context.Context, command string, call func() ([]byte, error)) ([]byte, error) {
-				if command == name {
-					if i := int(n.Add(1)) - 1; i < len(outcomes) && outcomes[i] != nil {
-						return nil, outcomes[i]
+		for _, answers := range [][2][]error{ // of shard0 and shard1; nil is the command's own
+			{{full, full}, {nil, election}},
+			{{lost, full}, {election, full}},
+		} {
+			c := newTestCluster(t, 2)
+			peers := []*interposedPeer{c.interposed("shard0"), c.interposed("shard1")}
+			c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+			c.shardedAs("c", 1, 30)
+			c.run("db", `{"createIndexes": "c", "indexes": [{"key": {"k": 1}, "name": "k_1"}]}`)
+			for i, w := range peers {
+				var n atomic.Int64
+				w.through(func(_ context.Context, command string, call func() ([]byte, error)) ([]byte, error) {
+					if command != name {
+						return call()
 					}
-				}
-				return call()
-			})
+					var err error
+					if at := int(n.Add(1)) - 1; at < len(answers[i]) {
+						err = answers[i][at]
+					}
+					if err != nil && err != lost {
+						return nil, err
+					}
+					reply, failed := call()
+					return reply, cmp.Or(err, failed)
+				})
+			}
+			if m := c.raw("db", cmd); m["ok"] != 1.0 {
+				t.Errorf("%s: %v", cmd, m)
+			}
+			c.leftOver()
+			c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 		}
-		full := mongoerr.New(mongoerr.OutOfDiskSpace, "no room")
-		at(home, full, full)
-		at(away, nil, mongoerr.New(mongoerr.NotWritablePrimary, "not primary"))
-		if m := c.raw("db", cmd); m["ok"] != 1.0 {
-			t.Errorf("%s: %v", cmd, m)
-		}
-		c.leftOver()
-		c.expect(c.all("admin", `{"checkMetadataConsistency": 1, "checkIndexes": true}`), `[]`)
 	}
 }

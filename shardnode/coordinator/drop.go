@@ -26,6 +26,7 @@ func (d *drop) ns() string                { return d.req.DB + "." + d.req.Coll }
 func (d *drop) name() string              { return "dropCollection" }
 func (d *drop) locks() (string, []string) { return d.req.DB, lockedWithBuckets(d.ns()) }
 func (d *drop) found() msg.Message        { return &d.at }
+func (d *drop) rezones() bool             { return d.at.Zones }
 
 func (d *drop) check(ctx context.Context, r *run) (local bool, err error) {
 	at, _, e, err := r.m.entryOf(ctx, d.ns())

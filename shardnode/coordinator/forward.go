@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -26,10 +25,30 @@ type forward struct {
 	key  *cluster.ShardKeyPattern // of the collection, once its shards are located
 	// ended are the createIndexes that a dropIndexes has aborted; guarded by m.mu until the run begins.
 	ended []*run
-	// did has the shards that have executed the command; maybe those that may have, and have not refused it since.
-	did, maybe map[string]bool
+	// executed tells whether a shard has executed the command, as far as its answers in the updateShards phase say.
+	executed map[string]executed
 	// builds are the createIndexes commands that a dropIndexes would end, while it asks whether it is refused (checkFirst).
 	builds [][]byte
+}
+
+// executed tells whether a shard has executed a command that it may be sent more than once.
+type executed int
+
+const (
+	notExecuted executed = iota
+	maybeExecuted
+	surelyExecuted
+)
+
+// after returns what is known once the shard has answered again. A refusal says that nothing has been executed before, but for that of a full disk, which comes before the command is looked at.
+func (e executed) after(err error) executed {
+	switch {
+	case err == nil || e == surelyExecuted:
+		return surelyExecuted
+	case ambiguous(err) || e == maybeExecuted && (cluster.Transient(err) || mongoerr.CodeOf(err) == mongoerr.OutOfDiskSpace):
+		return maybeExecuted
+	}
+	return notExecuted
 }
 
 func (f *forward) ns() string                { return f.req.DB + "." + f.req.Coll }
@@ -303,32 +322,32 @@ func (f *forward) send(ctx context.Context, r *run) error {
 	defer end()
 	var mu sync.Mutex
 	var replies []msg.ShardAnswer
-	unsure := false // whether a shard that has not answered has executed it for an earlier primary
-	if f.did == nil {
-		f.did, f.maybe = map[string]bool{}, map[string]bool{}
+	some := false // whether a shard has executed it or may have, perhaps one that has not answered, for an earlier primary
+	if f.executed == nil {
+		f.executed = map[string]executed{}
 	}
 	if f.rebuckets() { // this shard first: it has the view, by which readers know the longest span of a bucket
 		if _, err := f.sendTo(ctx, r, r.m.State.ID); err != nil {
 			return err
 		}
-		f.did[r.m.State.ID] = true
+		f.executed[r.m.State.ID] = surelyExecuted
 	}
 	err := f.each(ctx, func(ctx context.Context, id string) error {
 		answer, err := f.sendTo(ctx, r, id)
 		answer, err = f.asBefore(id, answer, err)
 		mu.Lock()
 		defer mu.Unlock()
-		f.did[id] = f.did[id] || err == nil
-		f.maybe[id] = ambiguous(err) || f.maybe[id] && cluster.Transient(err)
-		unsure = unsure || r.continued && cluster.Transient(err)
+		f.executed[id] = f.executed[id].after(err)
+		some = some || r.continued && cluster.Transient(err)
 		if err == nil && id != f.at.Idle {
 			replies = append(replies, answer)
 		}
 		return err
 	})
-	some := func(which map[string]bool) bool { return slices.Contains(slices.Collect(maps.Values(which)), true) }
-	executed := unsure || some(f.did) || some(f.maybe)
-	if code := mongoerr.CodeOf(err); err != nil && executed && f.kind != createIndexesKind && code != mongoerr.IndexNotFound && !cluster.Transient(err) {
+	for _, e := range f.executed {
+		some = some || e != notExecuted
+	}
+	if code := mongoerr.CodeOf(err); err != nil && some && f.kind != createIndexesKind && code != mongoerr.IndexNotFound && !cluster.Transient(err) {
 		return mongoerr.New(mongoerr.HostUnreachable, err.Error())
 	}
 	if f.kind == createIndexesKind {

@@ -31,6 +31,10 @@ type operation interface {
 // forwarding is an operation whose request contains the client's own command, which this shard runs if nothing else has to be done.
 type forwarding interface{ clientCommand() []byte }
 
+// rezoning is an operation that may change zones of a collection that has no entry in the catalog, and reports whether it does. New ones, which the config server has, are not lost with the removal of
+// the state document, and a repeated phase would take them for those that it has found: the removal is durable.
+type rezoning interface{ rezones() bool }
+
 // phase is a step of an operation. It is repeated if it fails, and by the next primary.
 type phase struct {
 	name string

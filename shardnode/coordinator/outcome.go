@@ -161,7 +161,8 @@ func deliberate(failed error) bool {
 func (r *run) remove(ctx context.Context) error {
 	concern := replication.Durable
 	phases := r.doc.op.phases()
-	if !r.rezones() && (len(r.releases) > 0 || r.doc.failed == nil && phases[len(phases)-1].harmless) {
+	zoned, ok := r.doc.op.(rezoning)
+	if rezones := ok && zoned.rezones(); !rezones && (len(r.releases) > 0 || r.doc.failed == nil && phases[len(phases)-1].harmless) {
 		concern = replication.Visible
 	}
 	m := r.m
@@ -187,18 +188,6 @@ func (r *run) remove(ctx context.Context) error {
 		}
 		return nil
 	})
-}
-
-// rezones reports whether the run changes zones of a collection that has no entry in the catalog. New ones, which the config server has, are not lost with the removal of the state document, and
-// a repeated phase would take them for those that it has found.
-func (r *run) rezones() bool {
-	switch op := r.doc.op.(type) {
-	case *drop:
-		return op.at.Zones
-	case *rename:
-		return op.at.RenamedZones != (msg.RenamedZones{})
-	}
-	return false
 }
 
 // outcome returns the stored outcome for a request.

@@ -105,7 +105,7 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 // sections in the unit of work that removes the state document (run.remove): until all shards have done their parts no reader sees a part of the change and, since
 // the database's collections without an entry are on this shard, nothing takes a name that is dropped.
 //
-// The removal need not be durable when the client is answered, but for zones (rezones). If it is lost, the phase is repeated and finds everything done: whatever
+// The removal need not be durable when the client is answered, but for zones (rezoning). If it is lost, the phase is repeated and finds everything done: whatever
 // has happened to the names since comes after the removal in this shard's log, and is lost with it.
 func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id string, release []string) msg.Message) error {
 	here := r.m.State.ID

@@ -34,6 +34,7 @@ func (n *rename) locks() (string, []string) {
 }
 func (n *rename) found() msg.Message      { return &n.at }
 func (n *rename) reply(dst []byte) []byte { return dst }
+func (n *rename) rezones() bool           { return n.at.RenamedZones != (msg.RenamedZones{}) }
 
 // place describes what exists under a name.
 type place struct {
@@ -121,7 +122,7 @@ func (n *rename) checkUntracked(ctx context.Context, r *run, source, target plac
 	switch {
 	case target.tracked:
 		return false, nil
-	case !sampled && n.at.RenamedZones == (msg.RenamedZones{}):
+	case !sampled && !n.rezones():
 		return true, nil
 	case !across:
 		return false, nil
@@ -133,7 +134,7 @@ func (n *rename) checkUntracked(ctx context.Context, r *run, source, target plac
 		return false, err
 	}
 	n.at.UUID, n.at.Shards, n.at.Alone = source.uuid, []string{r.m.State.ID}, true
-	n.at.Copied = n.at.RenamedZones != (msg.RenamedZones{})
+	n.at.Copied = n.rezones()
 	return true, nil
 }
 
