@@ -94,7 +94,7 @@ func TestStoredDDLHasItsLocksFirst(t *testing.T) {
 func TestDropAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 3)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard2"}`)
-	for _, phase := range []string{"enterCriticalSection", "dropCollection", "done"} {
+	for _, phase := range []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
 		c.shardedAs("c", 1, 10)
 		m := c.atPhase("shard2", phase, "db", `{"drop": "c"}`)
 		if m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) { // if its primary stepped down before the drop was done
@@ -178,7 +178,7 @@ func TestRenameAtEveryPhase(t *testing.T) {
 		}
 	}
 	for _, kind := range [][2]bool{{true, true}, {true, false}, {false, true}} {
-		for _, phase := range []string{"blockCrudAndRename", "renameMetadata", "done"} {
+		for _, phase := range []string{"blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"} {
 			fill("a", kind[0], 1)
 			fill("b", kind[1], 2)
 			m := c.atPhase("shard2", phase, "admin", `{"renameCollection": "db.a", "to": "db.b", "dropTarget": true}`)

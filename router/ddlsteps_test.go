@@ -22,8 +22,8 @@ func TestParticipantsStepDownAtEveryPhase(t *testing.T) {
 		db, cmd string
 		phases  []string
 	}{
-		{"db", `{"drop": "c"}`, []string{"enterCriticalSection", "dropCollection"}},
-		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, []string{"blockCrudAndRename", "renameMetadata"}},
+		{"db", `{"drop": "c"}`, []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection"}},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, []string{"blockCrudAndRename", "renameMetadata", "unblockCRUD"}},
 		{"db", `{"convertToCapped": "moved", "size": 100000}`, []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection"}},
 		{"admin", `{"shardCollection": "db.plain", "key": {"k": 1}}`, []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection"}},
 		{"admin", `{"refineCollectionShardKey": "db.c", "key": {"k": "hashed", "from": 1}}`, []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations"}},

@@ -185,8 +185,8 @@ func poweredDDLs() []poweredDDL {
 	changes := []string{"freezeMigrations", "checkShards", "updateShards", "unfreezeMigrations"}
 	states := []string{"initializing", "preparing-to-donate", "cloning", "applying", "blocking-writes", "committing", "done"} // of a resharding, on the config server
 	return []poweredDDL{
-		{"db", `{"drop": "c"}`, []string{"enterCriticalSection", "dropCollection"}, 0, all("c", 0)},
-		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, []string{"blockCrudAndRename", "renameMetadata"}, mongoerr.NamespaceNotFound, all("c", 0, "d", 10)},
+		{"db", `{"drop": "c"}`, []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection"}, 0, all("c", 0)},
+		{"admin", `{"renameCollection": "db.c", "to": "db.d", "dropTarget": true}`, []string{"blockCrudAndRename", "renameMetadata", "unblockCRUD"}, mongoerr.NamespaceNotFound, all("c", 0, "d", 10)},
 		{"db", `{"convertToCapped": "moved", "size": 100000}`, []string{"acquireCriticalSection", "copyCollection", "convertCollection", "releaseCriticalSection"}, 0, all()},
 		{"admin", `{"shardCollection": "db.plain", "key": {"k": 1}}`, []string{"enterWriteCriticalSection", "createCollection", "enterCriticalSection", "commit", "exitCriticalSection"}, 0, all()},
 		{"admin", `{"refineCollectionShardKey": "db.c", "key": {"k": "hashed", "from": 1}}`, []string{"freezeMigrations", "blockCrud", "remoteIndexValidation", "commit", "releaseCritSec", "resumeMigrations"}, 0, all()},

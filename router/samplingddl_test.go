@@ -78,7 +78,7 @@ func TestSamplingEndsWithoutTheRouter(t *testing.T) {
 func TestSampledCollectionIsDroppedAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
-	for _, phase := range []string{"enterCriticalSection", "dropCollection", "done"} {
+	for _, phase := range []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
 		c.insertKeys("c", 1, 10)
 		c.configured("db.c")
 		if m := c.atPhase("shard1", phase, "db", `{"drop": "c"}`); m["ok"] != 1.0 && m["code"] != int32(mongoerr.HostUnreachable) {

@@ -106,7 +106,7 @@ func TestZonesAtEveryPhase(t *testing.T) {
 	c := newTestCluster(t, 2)
 	c.run("admin", `{"addShardToZone": "shard0", "zone": "z"}`)
 	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard1"}`)
-	for _, phase := range []string{"enterCriticalSection", "dropCollection", "done"} {
+	for _, phase := range []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"} {
 		c.insertKeys("c", 1, 10)
 		c.zone("db.c", "_id", 1, "z")
 		c.atPhase("shard1", phase, "db", `{"drop": "c"}`)

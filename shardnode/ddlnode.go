@@ -44,18 +44,6 @@ func (c catalogNode) HoldsSection(ctx context.Context, name string, id catalog.U
 	return s.HoldsSectionIn(ctx, name, id, phase)
 }
 
-func (c catalogNode) SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error) {
-	s := c.n.shard.State()
-	if s == nil {
-		return false, mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
-	}
-	return migration.SectionEnded(ctx, c.n.Docs, s, name, id)
-}
-
-func (c catalogNode) StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error {
-	return migration.StageEnd(c.n.Docs, s, u, id, names)
-}
-
 func (c catalogNode) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error {
 	s := c.n.shard.State()
 	if s == nil {

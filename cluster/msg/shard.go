@@ -45,14 +45,14 @@ type DropCollectionParticipant struct {
 	NS          string
 	FromMigrate bool      // change streams get the event from another shard's entry
 	Section     *[16]byte // the run that must hold the name; nil for none
-	Release     []string  // the names whose critical sections end with it; none for sections that go on
+	ForGood     bool      // no other shard keeps the collection
 }
 
 func (m *DropCollectionParticipant) fields(c *codec) {
 	c.on("_shardsvrDropCollectionParticipant", &m.NS)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.optionalUUID("section", &m.Section)
-	c.strs("release", optional, &m.Release)
+	c.flag("forGood", false, &m.ForGood)
 }
 
 // NotifyShardingEvent makes a shard write the event of a resharding, whose critical section it holds, to its oplog, for change streams. It may be sent again.
@@ -88,7 +88,7 @@ type RenameCollectionParticipant struct {
 	StayTemp    bool     // a temporary source remains one
 	FromMigrate bool     // change streams get the event from another shard's entry
 	Section     [16]byte // the run that must hold the names
-	Release     []string // the names whose critical sections end with it; none for sections that go on
+	ForGood     bool     // a target that is dropped does not go on under another UUID, as a resharded one does
 }
 
 func (m *RenameCollectionParticipant) fields(c *codec) {
@@ -98,7 +98,7 @@ func (m *RenameCollectionParticipant) fields(c *codec) {
 	c.flag("stayTemp", false, &m.StayTemp)
 	c.flag("fromMigrate", false, &m.FromMigrate)
 	c.uuid("section", &m.Section)
-	c.strs("release", optional, &m.Release)
+	c.flag("forGood", false, &m.ForGood)
 }
 
 // What a ParticipantBlock blocks.

@@ -33,7 +33,7 @@ type killedDDL struct {
 
 var killedOperations = []killedDDL{
 	{
-		name: "dropCollection", phases: []string{"enterCriticalSection", "dropCollection", "done"},
+		name: "dropCollection", phases: []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"},
 		db: "crash", command: bson.D{{Key: "drop", Value: "c"}},
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for i, s := range append(shards, db.Client()) {
@@ -44,7 +44,7 @@ var killedOperations = []killedDDL{
 		},
 	},
 	{
-		name: "renameCollection", phases: []string{"blockCrudAndRename", "renameMetadata", "done"},
+		name: "renameCollection", phases: []string{"blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"},
 		db: "admin", command: bson.D{{Key: "renameCollection", Value: "crash.c"}, {Key: "to", Value: "crash.d"}, {Key: "dropTarget", Value: true}}, again: int32(mongoerr.NamespaceNotFound),
 		check: func(t *testing.T, ctx context.Context, db *mongo.Database, shards []*mongo.Client) {
 			for name, want := range map[string]int64{"c": 0, "d": 100} {

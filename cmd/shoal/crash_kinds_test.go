@@ -39,11 +39,11 @@ func kindsOfCollections() []kindOfCollection {
 		return append(bson.D{{Key: "shardCollection", Value: "crash." + coll}, {Key: "key", Value: bson.D{{Key: field, Value: "hashed"}}}}, more...)
 	}
 	drop := kindDDL{
-		name: "dropCollection", phases: []string{"enterCriticalSection", "dropCollection", "done"}, db: "crash", command: bson.D{{Key: "drop", Value: "x"}},
+		name: "dropCollection", phases: []string{"enterCriticalSection", "dropCollection", "releaseCriticalSection", "done"}, db: "crash", command: bson.D{{Key: "drop", Value: "x"}},
 		check: func(ctx context.Context, db *mongo.Database) error { return holds(ctx, db, map[string]int64{"x": 0}) },
 	}
 	rename := kindDDL{
-		name: "renameCollection", phases: []string{"blockCrudAndRename", "renameMetadata", "done"}, db: "admin", again: int32(mongoerr.NamespaceNotFound),
+		name: "renameCollection", phases: []string{"blockCrudAndRename", "renameMetadata", "unblockCRUD", "done"}, db: "admin", again: int32(mongoerr.NamespaceNotFound),
 		command: bson.D{{Key: "renameCollection", Value: "crash.x"}, {Key: "to", Value: "crash.y"}, {Key: "dropTarget", Value: true}},
 		check: func(ctx context.Context, db *mongo.Database) error {
 			return holds(ctx, db, map[string]int64{"x": 0, "y": 100})

@@ -30,6 +30,6 @@
 //  5. A participant executes a request with the id of a run only while that run holds the name's critical section there, and has
 //     been found to go on after the section was entered (ShardState.HoldsSection). A message that arrives after the end of its run does
 //     nothing, or its section is found to belong to no run (Coordinators.runHolds). A client's command that a run sends on is executed only while the run goes on (ShardState.RunGoesOn).
-//  6. Where the last phase ends the sections (run.lastOnEach), those of the other shards end in the units that change them, and this shard's with the run, after all
-//     shards have done their parts: until then the name is blocked on this shard, to which nodes send what has no entry. The end of the run need not be durable at once.
+//  6. The sections of a drop or rename end after all shards and the catalog have changed (run.release): those of the other shards first, and this shard's, to which nodes send what has no entry, with the run.
+//     Neither end need be durable at once.
 package coordinator

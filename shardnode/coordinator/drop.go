@@ -117,30 +117,25 @@ func (d *drop) names() []string {
 func (d *drop) phases() []phase {
 	return []phase{
 		{name: "enterCriticalSection", former: []string{"freezeCollection"}, section: d.names(), shards: &d.at.Shards, alone: d.at.Alone},
-		{name: "dropCollection", final: true, unstored: true, former: []string{"releaseCriticalSection"}, do: d.remove},
+		{name: "dropCollection", final: true, unstored: true, do: d.remove},
+		{name: "releaseCriticalSection", final: true, unstored: true, harmless: true, do: func(ctx context.Context, r *run) error {
+			return r.release(ctx, d.at.Shards, d.names()...)
+		}},
 	}
 }
 
-// remove drops the catalog entry, then the documents. Change streams get the event from this shard's oplog.
+// remove drops the catalog entry and, meanwhile, the documents: all shards block the names, and this run will drop both, whatever happens. Change streams get the event from this shard's oplog.
 func (d *drop) remove(ctx context.Context, r *run) error {
 	gone := &msg.RemoveCollection{NS: d.tracked(), UUID: d.at.UUID, Zones: d.at.Zones}
 	if run := r.name(); gone.Zones {
 		gone.Run = &run
 	}
-	if _, err := r.onConfig(ctx, gone); err != nil {
-		return err
-	}
-	if !d.at.Alone {
-		if err := r.blockJoined(ctx, &d.at.Shards, d.names()...); err != nil {
-			return err
-		}
-	}
-	return r.lastOnEach(ctx, d.at.Shards, d.names(), func(id string, release []string) msg.Message {
+	return r.commit(ctx, gone, d.at.Alone, &d.at.Shards, d.names(), func(id string) msg.Message {
 		ns := d.tracked()
 		if id == r.m.State.ID {
 			ns = d.ns() // a time series with its view
 		}
-		return &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id), Release: release}
+		return &msg.DropCollectionParticipant{NS: ns, FromMigrate: id != r.m.State.ID, Section: (*[16]byte)(&r.doc.id), ForGood: true}
 	})
 }
 

@@ -41,7 +41,7 @@ type phase struct {
 	do   func(ctx context.Context, r *run) error
 	// final is the point of no return: from here on the operation can only be completed.
 	final bool
-	// unstored means that the state document does not name the phase, which saves a sync. A primary that continues the run repeats the phase before, which
+	// unstored means that the state document does not name the phase, which saves a sync. A primary that continues the run repeats the last phase before that is stored, which
 	// can then no longer be undone (through).
 	unstored bool
 	// section has the names that the phase blocks, if it does nothing else, on shards, of which this one is the last: its section is entered in the unit of work

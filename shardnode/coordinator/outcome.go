@@ -157,12 +157,12 @@ func deliberate(failed error) bool {
 }
 
 // remove removes the state document of a run that has ended; if the run has completed, or was aborted, it stores the reply and removes old ones. The same unit ends the sections
-// that the last phase has left on this shard: lastOnEach explains why that need not be durable, nor need it be behind a harmless phase.
+// that the last phase has left on this shard. Behind a harmless phase that need not be durable (release).
 func (r *run) remove(ctx context.Context) error {
 	concern := replication.Durable
 	phases := r.doc.op.phases()
 	zoned, ok := r.doc.op.(rezoning)
-	if rezones := ok && zoned.rezones(); !rezones && (len(r.releases) > 0 || r.doc.failed == nil && phases[len(phases)-1].harmless) {
+	if rezones := ok && zoned.rezones(); !rezones && r.doc.failed == nil && phases[len(phases)-1].harmless {
 		concern = replication.Visible
 	}
 	m := r.m

@@ -7,7 +7,6 @@ import (
 	"github.com/shoaldb/shoal/cluster"
 	"github.com/shoaldb/shoal/cluster/msg"
 	"github.com/shoaldb/shoal/query/value"
-	"github.com/shoaldb/shoal/shardnode/migration"
 	"github.com/shoaldb/shoal/shardnode/namespace"
 	"github.com/shoaldb/shoal/storage/catalog"
 	"github.com/shoaldb/shoal/wire/mongoerr"
@@ -101,34 +100,39 @@ func (r *run) onEachThenHere(ctx context.Context, ids []string, m func(id string
 	return r.onShard(ctx, here, m(here))
 }
 
-// lastOnEach sends the messages of the last phase, with which the other shards' sections end. This shard blocks the names until the run ends, and ends its
-// sections in the unit of work that removes the state document (run.remove): until all shards have done their parts no reader sees a part of the change and, since
-// the database's collections without an entry are on this shard, nothing takes a name that is dropped.
+// commit changes the catalog and, meanwhile, what each shard has under names that they all block. The decision has been made before, by the phase that has entered the sections: a primary that continues the run
+// there goes forward, too. Until the sections end, no reader sees a part of the change.
 //
-// The removal need not be durable when the client is answered, but for zones (rezoning). If it is lost, the phase is repeated and finds everything done: whatever
-// has happened to the names since comes after the removal in this shard's log, and is lost with it.
-func (r *run) lastOnEach(ctx context.Context, ids, names []string, m func(id string, release []string) msg.Message) error {
-	here := r.m.State.ID
-	err := r.toEach(ids, func(id string) error {
-		if id != here {
-			return r.onShard(ctx, id, m(id, names))
-		}
-		return r.lastHere(ctx, names, m)
-	})
-	if err == nil {
-		r.releases = names
+// Sets that have joined the cluster meanwhile do their parts after the others, which are asked once more and find theirs done: a set may have joined under the name of one that has left.
+func (r *run) commit(ctx context.Context, entry msg.Message, alone bool, shards *[]string, names []string, part func(id string) msg.Message) error {
+	catalog := make(chan error, 1)
+	go func() {
+		_, err := r.onConfig(ctx, entry)
+		catalog <- err
+	}()
+	err := r.onEach(ctx, *shards, part)
+	if cerr := <-catalog; err == nil {
+		err = cerr
 	}
-	return err
+	if err != nil || alone {
+		return err
+	}
+	entered := r.entered
+	if err := r.blockJoined(ctx, shards, names...); err != nil || r.entered == entered {
+		return err
+	}
+	return r.onEach(ctx, *shards, part)
 }
 
-// lastHere is lastOnEach for this shard.
-func (r *run) lastHere(ctx context.Context, names []string, m func(id string, release []string) msg.Message) error {
-	here := r.m.State.ID
-	err := r.onShard(ctx, here, m(here, nil))
-	if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress { // earlier versions ended the section in a phase of its own
-		if ended, eerr := migration.SectionEnded(ctx, r.m.Docs, r.m.State, names[0], r.doc.id); eerr == nil && ended {
-			return nil
-		}
+// release ends the run's critical sections: those of the other shards now, once all shards have done their parts, and this shard's in the unit of work that removes the state document (run.remove). Until
+// then the name is blocked on this shard, to which nodes send what has no entry.
+//
+// Neither need be durable when the client is answered, but for zones (rezoning). If the removal is lost, the phases are repeated and find everything done: whatever has happened to the names since
+// comes after the removal in this shard's log, and is lost with it. If the end of another shard's section is lost, the section belongs to no run (ShardState.endLeftOver).
+func (r *run) release(ctx context.Context, shards []string, names ...string) error {
+	err := r.block(ctx, msg.Unblock, shards[:len(shards)-1], names...) // this one is the last
+	if err == nil {
+		r.releases = names
 	}
 	return err
 }

@@ -248,46 +248,29 @@ func (n *rename) names() []string { return []string{n.req.NS, n.req.To} }
 func (n *rename) phases() []phase {
 	all := []phase{
 		{name: "blockCrudAndRename", former: []string{"freezeMigrations"}, section: n.names(), shards: &n.at.Shards, alone: n.at.Alone},
-		{name: "renameMetadata", final: true, unstored: !n.at.Copied, former: []string{"unblockCRUD"}, do: n.carryOut},
+		{name: "renameMetadata", final: true, unstored: !n.at.Copied, do: n.carryOut},
+		{name: "unblockCRUD", final: true, unstored: true, harmless: true, do: func(ctx context.Context, r *run) error {
+			return r.release(ctx, n.at.Shards, n.names()...)
+		}},
 	}
 	if n.at.Copied { // the collection is renamed; the document is stored once more, so that the copy is durable before its zones are renamed
-		return all[1:]
+		return all[1:2]
 	}
 	return all
 }
 
-// carryOut renames in the catalog and on this shard, then on the others. Change streams get the event from this one's oplog.
+// carryOut renames in the catalog and on all shards. Change streams get the event from this one's oplog.
 //
-// Invariant: a write under the new name has a later time than the event, since only this shard and the catalog are renamed before the others let anybody in, and
-// their messages carry the time. This shard lets nobody in before the run ends.
-//
-// Rejected: all shards at once, behind the catalog. A router that has read the catalog wrote to a shard that was done before this one was, and streams of the
-// database returned the write before the rename.
+// Invariant: a write under the new name has a later time than the event. No shard lets anybody in before all have done their parts, and the messages by which the sections end carry the time.
 func (n *rename) carryOut(ctx context.Context, r *run) error {
 	if n.at.Copied {
 		return n.renameZones(ctx, r)
 	}
-	run, here := r.name(), r.m.State.ID
-	part := func(id string, release []string) msg.Message {
-		return &msg.RenameCollectionParticipant{Release: release,
-			NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != here, Section: r.doc.id}
-	}
-	catalog := make(chan error, 1)
-	go func() {
-		_, err := r.onConfig(ctx, &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, RenamedZones: n.at.RenamedZones, Run: &run})
-		catalog <- err
-	}()
-	err := r.lastHere(ctx, n.names(), part)
-	if cerr := <-catalog; err == nil {
-		err = cerr
-	}
-	if err == nil && !n.at.Alone {
-		err = r.blockJoined(ctx, &n.at.Shards, n.names()...)
-	}
-	if err != nil {
-		return err
-	}
-	return r.lastOnEach(ctx, slices.DeleteFunc(slices.Clone(n.at.Shards), func(id string) bool { return id == here }), n.names(), part)
+	run := r.name()
+	entry := &msg.RenameMetadata{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, Sharded: n.at.Sharded, Target: n.at.Target, RenamedZones: n.at.RenamedZones, Run: &run}
+	return r.commit(ctx, entry, n.at.Alone, &n.at.Shards, n.names(), func(id string) msg.Message {
+		return &msg.RenameCollectionParticipant{NS: n.req.NS, To: n.req.To, UUID: n.at.UUID, StayTemp: n.req.StayTemp, FromMigrate: id != r.m.State.ID, Section: r.doc.id, ForGood: true}
+	})
 }
 
 // sampled reports whether queries of the source or the target are sampled.

@@ -128,7 +128,7 @@ func (r *run) execute(ctx context.Context) {
 // another node, and has to have the same result. The first phase marked final is the point of no return: an earlier error
 // is stored (failed) and everything is undone, after a later error the step is repeated until it succeeds.
 //
-// A final phase may be unstored. A run that is continued at the phase before it may have reached it, so both then count as final. Repeated,
+// A final phase may be unstored, as may be those behind it. A run that is continued at the phase before it may have reached it, so both then count as final. Repeated,
 // the final phase finds some of its work done, and sections that some shards have already ended are entered again.
 //
 // Hazard: the primary that was replaced may still be at work on the same phase, and its messages arrive late.

@@ -27,10 +27,6 @@ type Node interface {
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
 	// shard, and is in the phase, unless that is empty.
 	HoldsSection(ctx context.Context, name string, id catalog.UUID, phase string) error
-	// SectionEnded reports whether a run's section that was entered has ended.
-	SectionEnded(ctx context.Context, name string, id catalog.UUID) (bool, error)
-	// StageEnd stages the end of a run's sections in a participant's unit of work.
-	StageEnd(s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error
 	// RunGoesOn returns an error for a coordinator's message that its run no longer wants executed.
 	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
 	// ShardKeyIndexes lists the indexes of a collection that support its shard key, and reports whether the key requires one; none if it is not sharded.
@@ -64,10 +60,11 @@ func New(eng *storage.Engine, writes *write.Writer, node Node) *Commands {
 type operation struct {
 	*write.Command
 	ddl    *Commands
-	fenced func(ns string) error             // checks under the locks whether a coordinator's message is still valid; nil for a client's command
-	end    *participantEnd                   // the sections and the run that end with a participant's part; nil for none
-	forget func(u *storage.UnitOfWork) error // stages the removal of further state with the dropped collection; nil for none
-	checks bool                              // the command is only checked: its unit is not committed
+	fenced func(ns string) error // checks under the locks whether a coordinator's message is still valid; nil for a client's command
+	// forGood means that no other shard keeps what the message of a coordinator drops.
+	forGood bool
+	forget  func(u *storage.UnitOfWork) error // stages the removal of further state with the dropped collection; nil for none
+	checks  bool                              // the command is only checked: its unit is not committed
 	// unfinished are indexes that may be dropped by the undo of what creates them.
 	unfinished []string
 	builds     [][]byte // createIndexes commands that a dropIndexes would end

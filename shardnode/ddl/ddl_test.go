@@ -189,14 +189,6 @@ func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]stri
 
 func (n *fakeNode) HoldsSection(context.Context, string, catalog.UUID, string) error { return nil }
 
-func (n *fakeNode) SectionEnded(context.Context, string, catalog.UUID) (bool, error) {
-	return false, nil
-}
-
-func (n *fakeNode) StageEnd(*storage.Snapshot, *storage.UnitOfWork, catalog.UUID, []string) error {
-	return nil
-}
-
 func (n *fakeNode) RunGoesOn(context.Context, string, *msg.RunMessage) error { return nil }
 
 // The rename at the end of a secondary's $out is refused if its target has changed since that member read it.

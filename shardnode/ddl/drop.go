@@ -71,15 +71,7 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		return d, err
 	}
 	if w.fenced != nil {
-		err := w.fenced(ns)
-		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress && w.end != nil {
-			if ended, err := w.ddl.node.SectionEnded(w.Op, ns, w.end.section); err != nil || ended { // its part is done
-				w.Finish()
-				return d, err
-			}
-			err = w.fenced(ns)
-		}
-		if err != nil {
+		if err := w.fenced(ns); err != nil {
 			return d, err
 		}
 	}
@@ -90,12 +82,6 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 		defer u.Rollback()
 		if d, err = w.stageDrop(u, s, ns); err != nil {
 			return err
-		}
-		if w.end != nil {
-			if err := w.ddl.node.StageEnd(s, u, w.end.section, w.end.release); err != nil {
-				return err
-			}
-			return w.Commit(u, w.Concern)
 		}
 		if !d.there {
 			w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
@@ -144,7 +130,7 @@ func (w *operation) stageDrop(u *storage.UnitOfWork, s *storage.Snapshot, ns str
 
 // dropForGood stages a drop and records it (NoteDropped), unless the shard only removes its copy of a collection that other shards keep.
 func (w *operation) dropForGood(u *storage.UnitOfWork, s *storage.Snapshot, c *catalog.Collection) error {
-	if !w.FromMigrate || w.end != nil {
+	if !w.FromMigrate || w.forGood {
 		if err := w.ddl.node.NoteDropped(s, u, c); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			w.fenced, w.end = cs.fence(op, req.Section, ""), endOf(req)
+			w.fenced, w.forGood = cs.fence(op, req.Section, ""), req.ForGood
 			_, err = w.dropNamespace(req.NS)
 		}
 		return dst, err
@@ -171,20 +171,6 @@ func (cs *Commands) fence(ctx context.Context, section *[16]byte, phase string) 
 	}
 	id := catalog.UUID(*section)
 	return func(ns string) error { return cs.node.HoldsSection(ctx, ns, id, phase) }
-}
-
-// participantEnd has the sections that end with a participant's part in a run.
-type participantEnd struct {
-	release []string
-	section catalog.UUID
-}
-
-// endOf returns the participantEnd of a drop; nil if its section continues.
-func endOf(req *msg.DropCollectionParticipant) *participantEnd {
-	if req.Section == nil || len(req.Release) == 0 {
-		return nil
-	}
-	return &participantEnd{req.Release, catalog.UUID(*req.Section)}
 }
 
 // participantWrites begins the writes of a shard's part in a coordinated operation.

@@ -320,14 +320,7 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		return dst, err
 	}
 	for _, ns := range []string{from, to} {
-		err := m.state.HoldsSection(op, ns, req.Section)
-		if mongoerr.CodeOf(err) == mongoerr.ConflictingOperationInProgress && len(req.Release) > 0 {
-			if ended, err := SectionEnded(op, m.Docs, m.state, ns, req.Section); err != nil || ended {
-				return dst, err
-			}
-			err = m.state.HoldsSection(op, ns, req.Section)
-		}
-		if err != nil {
+		if err := m.state.HoldsSection(op, ns, req.Section); err != nil {
 			return dst, err
 		}
 	}
@@ -335,16 +328,13 @@ func (m *Manager) runRenameParticipant(op *command.Op, req *msg.RenameCollection
 		if req.FromMigrate {
 			u.SetFromMigrate()
 		}
-		if err := StageEnd(m.Docs, s, u, req.Section, req.Release); err != nil {
-			return err
-		}
 		c, target := s.Catalog().Lookup(from), s.Catalog().Lookup(to)
 		if target != nil && target.UUID == uuid {
 			return nil
 		}
 		if target != nil {
 			m.node.Forget(u, target)
-			if len(req.Release) > 0 || !req.FromMigrate { // a resharded collection goes on under another UUID
+			if req.ForGood {
 				if err := NoteDropped(s, u, target); err != nil {
 					return err
 				}

@@ -150,7 +150,7 @@ func (m *Manager) restoreReceived() error {
 
 // runRecvRelease ends the recipient's critical section: the config server has accepted the migration. It may be repeated.
 func (m *Manager) runRecvRelease(op *command.Op, req *msg.RecvChunkReleaseCritSec, dst []byte) ([]byte, error) {
-	if err := m.leaveSections(op, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
+	if err := m.leaveSections(op, true, &sectionDoc{name: req.NS, id: req.ID}); err != nil {
 		return dst, err
 	}
 	if r, err := m.incoming(req.ID); err == nil {

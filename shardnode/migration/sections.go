@@ -269,7 +269,7 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 	docs := sectionsOf(req)
 	switch req.Type {
 	case msg.Unblock:
-		return dst, m.leaveSections(op, docs...)
+		return dst, m.leaveSections(op, req.At != 0, docs...)
 	case msg.BlockWrites, msg.BlockReadsAndWrites:
 		return dst, m.sections().enter(op, docs, noBuilds(req), nil)
 	}
@@ -277,8 +277,15 @@ func (m *Manager) runParticipantBlock(op *command.Op, req *msg.ParticipantBlock,
 }
 
 // leaveSections ends the sections of a message that asks for it.
-func (m *Manager) leaveSections(ctx context.Context, ds ...*sectionDoc) error {
-	return m.certain(ctx, func() (bool, error) { return m.sections().end(ctx, ds...) })
+//
+// The end of a section that its run begins only once need not be durable. If it is lost, so is whatever has happened to the name here since, and the section belongs to no run once that has ended
+// (endLeftOver).
+func (m *Manager) leaveSections(ctx context.Context, again bool, ds ...*sectionDoc) error {
+	concern := replication.Visible
+	if again {
+		concern = replication.Durable
+	}
+	return m.certain(ctx, func() (bool, error) { return m.sections().end(ctx, concern, ds...) })
 }
 
 // Sections begins and ends the critical sections of DDL on a node.
@@ -433,12 +440,12 @@ func (x Sections) endOther(ctx context.Context, d *sectionDoc) error {
 
 // leave ends those sections whose run still holds their names. Only names and ids of ds are used.
 func (x Sections) leave(ctx context.Context, ds ...*sectionDoc) error {
-	_, err := x.end(ctx, ds...)
+	_, err := x.end(ctx, replication.Durable, ds...)
 	return err
 }
 
 // end is leave. held is false if this node has none of the sections.
-func (x Sections) end(ctx context.Context, ds ...*sectionDoc) (held bool, _ error) {
+func (x Sections) end(ctx context.Context, concern replication.WriteConcern, ds ...*sectionDoc) (held bool, _ error) {
 	docs := sectionDocs(x.Docs)
 	for _, d := range ds {
 		have, ok, err := docs.Get(d.ID())
@@ -450,7 +457,7 @@ func (x Sections) end(ctx context.Context, ds ...*sectionDoc) (held bool, _ erro
 	if !held {
 		return false, nil
 	}
-	return true, x.Docs.Write(ctx, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(x.Docs, s, u, ds...) })
+	return true, x.Docs.WriteWith(ctx, concern, func(s *storage.Snapshot, u *storage.UnitOfWork) error { return stageLeaving(x.Docs, s, u, ds...) })
 }
 
 // stageLeaving stages the end of those sections whose run still holds their names.
@@ -482,11 +489,7 @@ func stageLeaving(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWo
 	return nil
 }
 
-// StageEnd stages the end of the critical sections of a run on some names, in the unit of work by which a participant does its part in it or, on the
-// coordinator's shard, in the one that ends the run.
-//
-// Invariant: a participant that does not hold the run's section any more has done its part (SectionEnded). It has held the section since before the run's
-// point of no return, and only this unit ends it.
+// StageEnd stages the end of a run's critical sections of some names on the coordinator's shard, in the unit of work that ends the run.
 func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, id catalog.UUID, names []string) error {
 	var ds []*sectionDoc
 	for _, name := range names {
@@ -495,22 +498,11 @@ func StageEnd(store statedoc.Store, s *storage.Snapshot, u *storage.UnitOfWork, 
 	return stageLeaving(store, s, u, ds...)
 }
 
-// SectionEnded reports whether the section that a run has entered on a name has ended. It first makes sure, by a durable write, that
-// this node is the primary: one that was replaced may never have received the section.
-func SectionEnded(ctx context.Context, docs *statedoc.Docs, s *ShardState, name string, id catalog.UUID) (bool, error) {
-	err := docs.WriteWith(ctx, replication.Durable, func(_ *storage.Snapshot, u *storage.UnitOfWork) error {
-		u.Oplog(storage.OplogEntry{Op: 'n', StmtID: -1, O: value.Doc(value.F("msg", value.NewString("a critical section was looked for")))})
-		return nil
-	})
-	c, _ := s.sectionOf(name, id)
-	return err == nil && c == nil, err
-}
-
 // endedBy reports whether a message of a run ends the section.
 func (d *sectionDoc) endedBy(end *sectionDoc) bool { return d.id == end.id && !d.later(end) }
 
-// later reports whether the section is a later decision of its run than another one. A decision without a term is one of an earlier version, or of a participant
-// of the run (StageEnd).
+// later reports whether the section is a later decision of its run than another one. A decision without a term is one of an earlier version, or of the
+// run's own shard (StageEnd).
 func (d *sectionDoc) later(other *sectionDoc) bool {
 	if d.term != other.term && d.term != 0 && other.term != 0 {
 		return d.term > other.term
