@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -70,7 +71,7 @@ func TestLostPrimaries(t *testing.T) {
 	k.sameEverywhere()
 }
 
-// SHOAL_LOSSES=SEED,FIRST repeats the order of a run, from its loss number FIRST on.
+// SHOAL_LOSSES=SEED,FIRST repeats the order of a run, from its loss number FIRST on; SHOAL_LOSSES_OF=REGEXP takes the operations alone whose names match.
 func TestLostPrimariesNemesis(t *testing.T) {
 	limit := nemesisTime(0)
 	if limit == 0 {
@@ -112,6 +113,10 @@ func TestPowerLossOfSetsNemesis(t *testing.T) {
 func (k *killedAlone) loseInOrder(all []lostAt, limit time.Duration) {
 	t := k.c.t
 	t.Helper()
+	if of := os.Getenv("SHOAL_LOSSES_OF"); of != "" {
+		named := regexp.MustCompile(of)
+		all = slices.DeleteFunc(all, func(x lostAt) bool { return !named.MatchString(x.row.name) })
+	}
 	seed, first := time.Now().UnixNano(), 0
 	if order := os.Getenv("SHOAL_LOSSES"); order != "" {
 		if _, err := fmt.Sscanf(order, "%d,%d", &seed, &first); err != nil {
