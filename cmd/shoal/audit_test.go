@@ -208,6 +208,12 @@ func (a *audited) auditRest(root *mongo.Client, topology string) {
 		a.by(a.last("enableSharding", `"ns":"big"`), "root")
 		a.must(root, "admin", "shardCollection", "big.c", "key", bson.D{{Key: "k", Value: 1}})
 		a.by(a.last("shardCollection", `"key":{"k":1},"ns":"big.c","options":{"unique":false}`), "root")
+		a.must(root, "big", "drop", "c")
+		for _, l := range a.events("dropCollection") { // the other shard has nothing of it
+			if l.Param["ns"] == "big.c" && l.Result != 0 {
+				a.t.Errorf("%+v", l)
+			}
+		}
 		a.must(root, "admin", "setClusterParameter", bson.D{{Key: "changeStreams", Value: bson.D{{Key: "expireAfterSeconds", Value: int64(7)}}}})
 		a.by(a.last("setClusterParameter", `"originalClusterServerParameter"`), "root")
 		a.must(root, "admin", "getClusterParameter", "changeStreams")

@@ -84,7 +84,9 @@ func (w *operation) dropNamespace(ns string) (d dropped, err error) {
 			return err
 		}
 		if !d.there {
-			w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
+			if w.fenced == nil { // a shard that has nothing of a collection is no event of its drop
+				w.Op.Audit("dropCollection", mongoerr.NamespaceNotFound, value.F("ns", value.NewString(ns)))
+			}
 			w.Finish()
 			return nil
 		}
