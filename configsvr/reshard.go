@@ -40,6 +40,8 @@ type resharding struct {
 		force   bool
 		decided bool // it can no longer be aborted
 		blocked time.Time
+		since   map[string]time.Time // when this primary came to each state
+		left    []int64              // what recipients have reported last of the milliseconds that remain; none before
 	}
 }
 
@@ -72,7 +74,8 @@ func (m *Manager) RunReshardings(ctx context.Context) {
 
 func newResharding(m *Manager, d *reshardState) *resharding {
 	r := &resharding{job: newJob(), m: m, doc: d}
-	r.mu.state, r.mu.force = d.state, d.force
+	r.reached(d.state)
+	r.mu.force = d.force
 	r.mu.decided = d.state == reshardCommitting || d.state == reshardDone
 	return r
 }
@@ -193,6 +196,7 @@ func (m *Manager) describeReshardings(now time.Time) (out [][]value.Field) {
 		}
 		r.mu.Lock()
 		state, blocked := r.mu.state, r.mu.blocked
+		progress := r.progressFields(now)
 		r.mu.Unlock()
 		f := []value.Field{
 			fld("type", str("op")), fld("desc", str("ReshardingCoordinatorService "+value.UUIDText(r.doc.id))), fld("op", str("command")), fld("ns", str(r.doc.ns)),
@@ -200,10 +204,34 @@ func (m *Manager) describeReshardings(now time.Time) (out [][]value.Field) {
 			fld("totalOperationTimeElapsedSecs", value.NewInt64(int64(now.Sub(time.UnixMilli(r.doc.started))/time.Second))),
 			fld("coordinatorState", str(state)),
 		}
+		f = append(f, progress...)
 		if !blocked.IsZero() {
 			f = append(f, fld("totalCriticalSectionTimeElapsedSecs", value.NewInt64(int64(now.Sub(blocked)/time.Second))))
 		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// progressFields returns the times of the states up to now, and the recipients' estimates. r.mu must be held. A primary that continues an operation knows of no time before it.
+func (r *resharding) progressFields(now time.Time) (out []value.Field) {
+	for _, x := range []struct{ name, from, to string }{
+		{"totalCopyTimeElapsedSecs", reshardCloning, reshardApplying}, {"totalApplyTimeElapsedSecs", reshardApplying, reshardBlocking},
+	} {
+		from, ok := r.mu.since[x.from]
+		if !ok {
+			continue
+		}
+		to, ok := r.mu.since[x.to]
+		if !ok {
+			to = now
+		}
+		out = append(out, fld(x.name, value.NewInt64(int64(to.Sub(from)/time.Second))))
+	}
+	if len(r.mu.left) > 0 && slices.Min(r.mu.left) >= 0 {
+		secs := func(ms int64) value.Value { return value.NewInt64((ms + 999) / 1000) }
+		out = append(out, fld("allShardsLowestRemainingOperationTimeEstimatedSecs", secs(slices.Min(r.mu.left))),
+			fld("allShardsHighestRemainingOperationTimeEstimatedSecs", secs(slices.Max(r.mu.left))))
 	}
 	return out
 }
@@ -306,9 +334,17 @@ func (r *resharding) enter(ctx context.Context, state string) error {
 		return err
 	}
 	r.mu.Lock()
-	r.mu.state = state
+	r.reached(state)
 	r.mu.Unlock()
 	return nil
+}
+
+// reached notes the state and its time. r.mu must be held.
+func (r *resharding) reached(state string) {
+	if r.mu.since == nil {
+		r.mu.since = make(map[string]time.Time)
+	}
+	r.mu.state, r.mu.since[state] = state, r.m.now()
 }
 
 func (r *resharding) store(ctx context.Context) error {

@@ -274,6 +274,13 @@ func (r *resharding) poll(ctx context.Context, enough func([]msg.ReshardProgress
 				return permanent{mongoerr.New(mongoerr.Code(far[i].Code), far[i].Error)}
 			}
 		}
+		left := make([]int64, len(far))
+		for i := range far {
+			left[i] = far[i].Remaining
+		}
+		r.mu.Lock()
+		r.mu.left = left
+		r.mu.Unlock()
 		if enough(far) {
 			return nil
 		}
@@ -492,7 +499,7 @@ func (r *resharding) commit(ctx context.Context) error {
 		return err
 	}
 	r.mu.Lock()
-	r.mu.state = d.state
+	r.reached(d.state)
 	r.mu.Unlock()
 	m.log(ctx, d.want.Provenance+".commit", d.ns, doc(fld("reshardingUUID", value.NewBinary(4, d.id[:]))))
 	return nil

@@ -39,8 +39,14 @@ func TestDonorCountsWhatItsSectionBlocks(t *testing.T) {
 	if since := donor()["totalCriticalSectionTimeElapsedSecs"]; since != int64(0) {
 		t.Errorf("without a section it has lasted %v", since)
 	}
+	if state := donor()["donorState"]; state != "donating-initial-data" {
+		t.Errorf("during the clone the donor's state is %v", state)
+	}
 	release()
 	atCommit()
+	if state := donor()["donorState"]; state != "blocking-writes" {
+		t.Errorf("in the section the donor's state is %v", state)
+	}
 	var replies []<-chan bson.M
 	for i := range 3 {
 		replies = append(replies, c.later("db", fmt.Sprintf(`{"insert": "c", "documents": [{"_id": %d, "k": 1}]}`, 200+i)))

@@ -57,6 +57,13 @@ func (b *Blocked) Counts() (writes, reads int64, lasted time.Duration) {
 	return b.writes.Load(), b.reads.Load(), lasted
 }
 
+// Blocking reports whether there is such a section now.
+func (b *Blocked) Blocking() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.mu.since.IsZero()
+}
+
 // follow begins with a section, unless it is another run's.
 func (b *Blocked) follow(c *criticalSection) {
 	if c.ddl != b.id {

@@ -169,14 +169,16 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 	}
 	r.turn.Lock()
 	defer r.turn.Unlock()
-	return r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
+	var did changes
+	err = r.m.Docs.WriteWith(ctx, replication.Visible, func(s *storage.Snapshot, u *storage.UnitOfWork) error {
 		c, err := r.collection(s)
 		if err != nil {
 			return err
 		}
 		u.SetFromMigrate()
 		u.KeepCapped()
-		a := &applier{r: r, t: t, donor: f.donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(r.doc.id, f.donor))}
+		did = changes{} // the unit may be built again
+		a := &applier{did: &did, r: r, t: t, donor: f.donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(r.doc.id, f.donor))}
 		for _, d := range part.Deleted {
 			if err := a.remove(value.Lookup(d, "_id")); err != nil {
 				return err
@@ -199,6 +201,12 @@ func (f *follower) apply(ctx context.Context, part *msg.ReshardFetchChangesReply
 		p.at = upTo
 		return progressDocs(r.m.Docs, appliersNS).PutIn(s, u, &p)
 	})
+	if err == nil {
+		r.mu.Lock()
+		r.mu.figures.changes.add(did)
+		r.mu.Unlock()
+	}
+	return err
 }
 
 // trim removes what is before the oldest document that a donor's capped collection has: everything, if that document has not arrived yet.
@@ -262,6 +270,7 @@ type applier struct {
 	done map[string]written
 	// stashed has the places of the stash's documents, by their keys in the collection's unique indexes; nil before it is needed.
 	stashed map[string][]storage.RecordID
+	did     *changes
 }
 
 // written is a document that a unit has stored; a nil document is none.
@@ -334,6 +343,7 @@ func (a *applier) put(doc []byte) error {
 			return err
 		}
 		if ok {
+			a.did.stashed++
 			return a.replace(a.stash, rid, old, doc)
 		}
 	}
@@ -342,6 +352,7 @@ func (a *applier) put(doc []byte) error {
 		return err
 	}
 	if !ok {
+		a.did.inserts++
 		_, err = a.u.Insert(a.c, doc, storage.NoInfo)
 		return err
 	}
@@ -350,6 +361,7 @@ func (a *applier) put(doc []byte) error {
 		return err
 	}
 	if owner == a.donor {
+		a.did.updates++
 		return a.replace(a.c, rid, old, doc)
 	}
 	if a.stash == nil {
@@ -357,6 +369,7 @@ func (a *applier) put(doc []byte) error {
 			return err
 		}
 	}
+	a.did.stashed++
 	_, err = a.u.Insert(a.stash, doc, storage.NoInfo)
 	return err
 }
@@ -386,6 +399,7 @@ func (a *applier) give(doc []byte) error {
 			}
 			held, ok, err := a.s.Get(a.stash, rid)
 			if err == nil && ok && value.CompareCollated(value.Lookup(held, "_id"), id, a.c.Collator) != 0 {
+				a.did.stashed++
 				err = a.delete(a.stash, rid, bytes.Clone(held))
 			}
 			if err != nil {
@@ -423,6 +437,7 @@ func (a *applier) remove(id value.Value) error {
 			return err
 		}
 		if ok {
+			a.did.stashed++
 			return a.delete(a.stash, rid, old)
 		}
 	}
@@ -438,6 +453,7 @@ func (a *applier) removeStored(rid storage.RecordID, old []byte) error {
 	if owner, err := a.t.donorOf(old, a.donor); err != nil || owner != a.donor {
 		return err
 	}
+	a.did.deletes++
 	for _, donor := range a.r.doc.donors {
 		stash := a.s.Catalog().Lookup(stashNS(a.r.doc.id, donor))
 		if stash == nil || donor == a.donor {
@@ -450,6 +466,7 @@ func (a *applier) removeStored(rid storage.RecordID, old []byte) error {
 		if !ok {
 			continue
 		}
+		a.did.stashed++
 		if err := a.delete(stash, srid, waiting); err != nil {
 			return err
 		}

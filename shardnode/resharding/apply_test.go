@@ -61,7 +61,9 @@ func (a *applied) apply(donor string, f func(*applier) error) {
 		if err != nil {
 			return err
 		}
-		return f(&applier{r: a.r, t: a.x, donor: donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(a.r.doc.id, donor))})
+		var did changes
+		defer func() { a.r.mu.figures.changes.add(did) }()
+		return f(&applier{did: &did, r: a.r, t: a.x, donor: donor, s: s, u: u, c: c, stash: s.Catalog().Lookup(stashNS(a.r.doc.id, donor))})
 	})
 	if err != nil {
 		a.t.Fatal(err)
@@ -114,6 +116,10 @@ func TestDocumentsThatMoveBetweenDonors(t *testing.T) {
 	a.has(1, numbered(1, 17, 5))
 	a.remove("high", 1)
 	a.has(1, nil)
+	// The stash took the second and third, and gave the third away; currentOp shows the numbers.
+	if got, want := a.r.mu.figures.changes, (changes{inserts: 1, updates: 2, deletes: 2, stashed: 3}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
 }
 
 // A deletion concerns the documents of its donor: another donor's with the same _id stays, and one that waits in a stash is removed alone.

@@ -49,6 +49,9 @@ func (m *Manager) CurrentOps(now time.Time) (out [][]value.Field) {
 		d.mu.Lock()
 		state := d.doc.state
 		d.mu.Unlock()
+		if d.met.Blocking() {
+			state = "blocking-writes"
+		}
 		writes, reads, blocked := d.met.Counts()
 		out = append(out, append(f, value.F("donorState", value.NewString(state)), value.F("totalCriticalSectionTimeElapsedSecs", value.NewInt64(int64(blocked/time.Second))),
 			value.F("countWritesDuringCriticalSection", value.NewInt64(writes)), value.F("countReadsDuringCriticalSection", value.NewInt64(reads))))
@@ -86,6 +89,8 @@ func (r *recipient) progressFields(now time.Time) []value.Field {
 		value.F("documentsCopied", value.NewInt64(f.docs)), value.F("bytesCopied", value.NewInt64(f.bytes)),
 		value.F("totalCopyTimeElapsedSecs", secs(f.began, cloneEnd)),
 		value.F("oplogEntriesFetched", value.NewInt64(f.fetched)), value.F("oplogEntriesApplied", value.NewInt64(f.applied)),
+		value.F("insertsApplied", value.NewInt64(f.changes.inserts)), value.F("updatesApplied", value.NewInt64(f.changes.updates)),
+		value.F("deletesApplied", value.NewInt64(f.changes.deletes)), value.F("countWritesToStashCollections", value.NewInt64(f.changes.stashed)),
 	}
 	if !f.cloned.IsZero() {
 		out = append(out, value.F("totalApplyTimeElapsedSecs", secs(f.cloned, applyEnd)))

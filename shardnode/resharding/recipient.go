@@ -46,6 +46,14 @@ type figures struct {
 	fetched, applied int64 // entries of the oplog
 	began            time.Time
 	cloned, strict   time.Time // when it had cloned all, and caught up with all
+	changes          changes
+}
+
+// changes count the writes by which a recipient has followed its donors: to the collection, and to stashes.
+type changes struct{ inserts, updates, deletes, stashed int64 }
+
+func (c *changes) add(d changes) {
+	c.inserts, c.updates, c.deletes, c.stashed = c.inserts+d.inserts, c.updates+d.updates, c.deletes+d.deletes, c.stashed+d.stashed
 }
 
 func newRecipient(m *Manager, doc *recipientDoc) *recipient {
