@@ -96,7 +96,10 @@ func TestCatalogAndShardsChangeAtOnce(t *testing.T) {
 			if m := fresh.raw("admin", `{"moveChunk": "db.c", "find": {"k": 3}, "to": "shard0", "maxTimeMS": 100}`); m["ok"] == 1.0 {
 				t.Errorf("%s: %s: a chunk has moved", x.cmd, x.held)
 			}
-			at := c.run("config", `{"find": "shards"}`)["operationTime"].(bson.Timestamp)
+			// All shards have told the router of their parts, and what is held up will have a later time.
+			at := c.run("admin", `{"listDatabases": 1}`)["$clusterTime"].(bson.D)[0].Value.(bson.Timestamp)
+			c.run("admin", `{"listDatabases": 1}`)
+			c.run("config", `{"find": "shards"}`)
 			if elected {
 				c.restart("shard1")
 			}

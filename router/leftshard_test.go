@@ -115,3 +115,23 @@ func TestSectionsOfAShardThatIsAddedAgain(t *testing.T) {
 		c.run("db", `{"drop": "c"}`)
 	}
 }
+
+// A shard takes and gives chunks of a collection although it has a critical section of its name that no run holds. It refused them until it asked by itself whether anybody did: a shard that is killed
+// after a DDL has lost the end of its section.
+func TestChunksMoveAtOnceDespiteSectionsThatNobodyHolds(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2)
+	c.run("admin", `{"enableSharding": "db", "primaryShard": "shard0"}`)
+	for _, at := range []string{"shard0", "shard1"} {
+		c.run("admin", `{"shardCollection": "db.c", "key": {"k": 1}}`)
+		left := &msg.ParticipantBlock{NS: "db.c", Type: msg.BlockReadsAndWrites, Command: "shardCollection", Owner: "shard0", ID: cluster.NewUUID(), At: 1}
+		if _, err := cluster.Run(t.Context(), c.shards[at], msg.Doc(left)); err != nil {
+			t.Fatal(err)
+		}
+		if m := c.raw("admin", `{"moveChunk": "db.c", "find": {"k": 1}, "to": "shard1"}`); m["ok"] != 1.0 {
+			t.Errorf("%s has a section that nobody holds: %v", at, m)
+		}
+		c.run("db", `{"drop": "c"}`)
+	}
+	c.leftOver()
+}

@@ -134,6 +134,7 @@ func (m *Manager) runMoveRange(op *command.Op, req *msg.ShardMoveRange, dst []by
 	if err := cluster.CheckBounds(req.Min, req.Max); err != nil { // before a document is written that the next primary could not read
 		return dst, err
 	}
+	m.state.endLeft(op, req.NS)
 	d, err := m.moveRange(op, &req.Move)
 	if err != nil {
 		return dst, err

@@ -74,6 +74,9 @@ func (m *Manager) runCreateParticipant(op *command.Op, req *msg.CreateCollection
 // createPart makes a collection for a participant. It returns true if this shard owns chunks of it, so that what is here stays: the caller has to make sure, without the lock that writers wait for, that this
 // node is the primary.
 func (m *Manager) createPart(op *command.Op, req *msg.CreateCollectionParticipant) (kept bool, err error) {
+	if req.Section == nil {
+		m.state.endLeft(op, req.NS)
+	}
 	unlock, err := m.Locks.Collection(op, req.NS, lock.X)
 	if err != nil {
 		return false, err

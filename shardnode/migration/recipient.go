@@ -320,6 +320,7 @@ func (r *recipient) prepareCollection(ctx context.Context) error {
 	if err := r.m.deleteOrphans(r.m.Service.Background(ctx, command.OwnClient()), r.uuid); err != nil {
 		return err
 	}
+	r.m.state.endLeft(ctx, r.ns)
 	unlock, err := r.m.Locks.Collection(ctx, r.ns, lock.X)
 	if err != nil {
 		return err

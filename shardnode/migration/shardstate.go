@@ -147,6 +147,19 @@ func (s *ShardState) endLeftOver(ctx context.Context, name string, c *criticalSe
 	_ = (*end)(ctx, &sectionDoc{name: name, why: c.why, owner: c.owner, id: c.ddl, at: math.MaxUint64})
 }
 
+// endLeft ends the DDL's critical section of a collection, or of its database, unless a run holds it, for what would be refused by it and does not wait. It is called
+// without locks: the owner may be frozen.
+func (s *ShardState) endLeft(ctx context.Context, ns string) {
+	bounded, cancel := context.WithTimeout(ctx, askWait)
+	defer cancel()
+	held := s.ddlSections()
+	for _, name := range []string{ns, catalog.DBOf(ns)} {
+		if c := held[name]; c != nil {
+			s.endLeftOver(bounded, name, c)
+		}
+	}
+}
+
 // Removed is called on a primary once a collection's entry in the catalog has been removed without a critical section of its name: its routing table is removed from memory and disk.
 func (s *ShardState) Removed(ns string) { s.forget(ns) }
 
