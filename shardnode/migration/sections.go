@@ -520,8 +520,9 @@ func (d *sectionDoc) narrowedBy(begin *sectionDoc) bool {
 const sectionSweep = 10 * time.Second
 
 // sweepSections ends sections that were entered after their DDL had ended, for example because the coordinator's former primary was paused, and sent
-// its message when it resumed.
+// its message when it resumed. Those that this node has when it becomes primary are looked at at once: their end may have been lost (leaveSections).
 func (m *Manager) sweepSections(ctx context.Context) {
+	m.endLeftSections(m.Service.Background(ctx, command.OwnClient()))
 	t := time.NewTicker(sectionSweep)
 	defer t.Stop()
 	for seen := map[*criticalSection]bool{}; ; {
@@ -548,14 +549,19 @@ func (m *Manager) endUnheld(ctx context.Context, seen map[*criticalSection]bool)
 // runEndLeftSections ends the sections that no run holds, after this shard has been added to the cluster: while it was not in it, runs whose sections it had have ended without it. Otherwise
 // it would refuse chunks until the second look of sweepSections. What cannot be found out in time is left to that.
 func (m *Manager) runEndLeftSections(op *command.Op, _ *msg.EndLeftSections, dst []byte) ([]byte, error) {
-	bounded, cancel := context.WithTimeout(op, askWait)
+	m.endLeftSections(op)
+	return dst, op.Err()
+}
+
+// endLeftSections ends the sections of which it finds out in time that no run holds them.
+func (m *Manager) endLeftSections(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
 	var asked sync.WaitGroup
 	for name, c := range m.state.ddlSections() {
 		asked.Go(func() { m.state.endLeftOver(bounded, name, c) })
 	}
 	asked.Wait()
-	return dst, op.Err()
 }
 
 // ddlSections returns the critical sections of DDL by their names.

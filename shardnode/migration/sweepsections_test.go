@@ -29,6 +29,18 @@ func TestSectionsThatNobodyHoldsEnd(t *testing.T) {
 	}
 }
 
+// A node that becomes primary does not wait for a second look: it has sections whose end was lost, and others.
+func TestSectionsOfANewPrimaryAreLookedAtAtOnce(t *testing.T) {
+	held := catalog.UUID{1}
+	m, _ := askingManager(t, func(id catalog.UUID) bool { return id == held })
+	m.enterTestSection(t, &sectionDoc{name: "d.held", id: held})
+	m.enterTestSection(t, &sectionDoc{name: "d.lost", id: catalog.UUID{2}})
+	m.endLeftSections(t.Context())
+	if got := m.namesOfSections(t); len(got) != 1 || got[0] != "d.held" {
+		t.Errorf("sections of %v are left, want that of d.held", got)
+	}
+}
+
 // askingManager makes a manager whose sections' owner answers whether a run holds them; asked counts its answers.
 func askingManager(t *testing.T, holds func(id catalog.UUID) bool) (m *Manager, asked *int) {
 	t.Helper()
