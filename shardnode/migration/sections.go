@@ -157,9 +157,16 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 func (s *ShardState) unconfirm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.loads++
 	for _, c := range s.mu.ddl {
 		c.confirmed = false
 	}
+}
+
+func (s *ShardState) loads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.loads
 }
 
 // endDDL ends a DDL's critical section, if that DDL still holds the name.
@@ -200,6 +207,7 @@ func (s *ShardState) migrating(name string) *criticalSection {
 // that goes on after the section was entered has not let go of the name. Once it ends, nobody takes the name on this shard before the section has ended. One that lets others use the name
 // before it ends has to be in a phase in which shards do their parts (msg.PartPhases): late messages might enter the section, and do a part, in between.
 func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
+	loads := s.loads()
 	c, confirmed := s.sectionOf(name, id)
 	if c == nil {
 		return errNotHeld(name)
@@ -219,9 +227,11 @@ func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.U
 		return errNotHeld(name)
 	}
 	s.mu.Lock()
-	c.confirmed = true
+	if loads == s.mu.loads { // otherwise the answer may be about an earlier section (unconfirm)
+		c.confirmed = true
+	}
 	s.mu.Unlock()
-	if now, _ := s.sectionOf(name, id); now != c {
+	if now, confirmed := s.sectionOf(name, id); now != c || !confirmed {
 		return errNotHeld(name)
 	}
 	return nil
