@@ -95,10 +95,10 @@ func (t *txnTable) describeIdle(host string, now time.Time, shown func(owner [32
 	return out
 }
 
-// show makes $currentOp show the transaction of a running command. The session must be held.
-func (t *transaction) show(op *command.Op) {
+// show makes $currentOp show the transaction of a command, which has had the session since a time. The session must be held.
+func (t *transaction) show(op *command.Op, since time.Time) {
 	view, read := t.view(), t.readTime()
-	op.ShowTxn(func(now time.Time) []byte { return t.describe(view.Running(op.Start, now), read, now) })
+	op.ShowTxn(func(now time.Time) []byte { return t.describe(view.Running(since, now), read, now) })
 }
 
 // view returns what describe needs of the transaction; the session must be held.

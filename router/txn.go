@@ -156,14 +156,15 @@ func (r *Router) BeginTxn(op *command.Op) (end func(err error), err error) {
 		release()
 		return nil, err
 	}
+	began := time.Now() // the command may have waited for others of its session
 	op.Txn = t
-	t.show(op)
+	t.show(op, began)
 	r.txnStat.active.Add(1)
 	t.statement++
 	t.failed = false
 	gone := false
 	t.releaseSession = func() {
-		t.active += time.Since(op.Start)
+		t.active += time.Since(began)
 		gone = true
 		release()
 	}
@@ -265,7 +266,7 @@ func (r *Router) atFirst(op *command.Op, run func() error) error {
 		}
 		t.failed = false
 		t.chooseTime(r)
-		t.show(op)
+		t.show(op, t.started)
 	}
 }
 

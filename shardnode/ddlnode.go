@@ -36,12 +36,12 @@ func (c catalogNode) NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dro
 	return migration.NoteDropped(s, u, dropped...)
 }
 
-func (c catalogNode) HoldsSection(ctx context.Context, name string, id catalog.UUID, phase string) error {
+func (c catalogNode) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
 	s := c.n.shard.State()
 	if s == nil {
 		return mongoerr.New(mongoerr.ShardingStateNotInitialized, "this node is not a shard")
 	}
-	return s.HoldsSectionIn(ctx, name, id, phase)
+	return s.HoldsSection(ctx, name, id)
 }
 
 func (c catalogNode) RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error {

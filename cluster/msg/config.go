@@ -507,8 +507,12 @@ func (m *HoldsCriticalSection) fields(c *codec) {
 	c.str("phase", optional, &m.Phase)
 }
 
-// DropDatabasePhase is the name of the phase of a dropDatabase in which shards drop their documents. In the later ones the database may have been made again.
-const DropDatabasePhase = "dropDatabase"
+// PartPhases has, for operations that let others use their names before they end, the phases in which shards do their parts, in the order in which a run reaches them. In the other phases the names
+// may be others'.
+var PartPhases = map[string][]string{
+	"dropDatabase": {"dropDatabase"},
+	"movePrimary":  {"clone", "blockWrites", "undo"},
+}
 
 // PauseLease is the time after which a PauseMigrations that is not repeated lapses.
 const PauseLease = 10 * time.Second

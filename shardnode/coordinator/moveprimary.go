@@ -69,10 +69,10 @@ func (p *movePrimary) phases() []phase {
 		{name: "commit", do: p.commit},
 		{name: "clean", final: true, event: p.event, do: p.clean},
 		{name: "exitCriticalSection", opens: true, do: func(ctx context.Context, r *run) error {
-			if err := p.forget(ctx, r); err != nil {
+			if err := r.block(ctx, msg.Unblock, []string{p.req.To, r.m.State.ID}, p.req.DB); err != nil {
 				return err
 			}
-			return r.block(ctx, msg.Unblock, []string{p.req.To, r.m.State.ID}, p.req.DB)
+			return p.forget(ctx, r) // not within the section: a part that arrived late would begin the copy anew
 		}},
 	}
 }
@@ -214,7 +214,7 @@ func (p *movePrimary) undo(ctx context.Context, r *run) error {
 	return r.block(ctx, msg.Unblock, []string{p.req.To}, p.req.DB)
 }
 
-// forget makes the recipient refuse parts of the run that arrive later.
+// forget removes what the recipient knows of the run. It refuses parts that arrive later, once the run does none (HoldsSection).
 func (p *movePrimary) forget(ctx context.Context, r *run) error {
 	return r.onShard(ctx, p.req.To, &msg.MovePrimaryForget{DB: p.req.DB, Section: r.doc.id})
 }

@@ -81,7 +81,7 @@ func convertParticipantSpec(cs *Commands) command.Spec {
 		}
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			w.fenced = cs.fence(op, &req.Section, "")
+			w.fenced = cs.fence(op, &req.Section)
 			err = w.convertPart(req, size)
 		}
 		return dst, err

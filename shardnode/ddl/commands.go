@@ -25,8 +25,8 @@ type Node interface {
 	// NoteDropped records, in the unit of work that drops collections, that they are gone, for migrations. It is called once per unit.
 	NoteDropped(s *storage.Snapshot, u *storage.UnitOfWork, dropped ...*catalog.Collection) error
 	// HoldsSection returns an error unless the run of a DDL over shards holds the critical section of a name on this
-	// shard, and is in the phase, unless that is empty.
-	HoldsSection(ctx context.Context, name string, id catalog.UUID, phase string) error
+	// shard, and may still have it do something.
+	HoldsSection(ctx context.Context, name string, id catalog.UUID) error
 	// RunGoesOn returns an error for a coordinator's message that its run no longer wants executed.
 	RunGoesOn(ctx context.Context, ns string, of *msg.RunMessage) error
 	// ShardKeyIndexes lists the indexes of a collection that support its shard key, and reports whether the key requires one; none if it is not sharded.

@@ -187,7 +187,7 @@ func (n *fakeNode) ShardKeyIndexes(context.Context, *catalog.Collection) ([]stri
 	return nil, false, nil
 }
 
-func (n *fakeNode) HoldsSection(context.Context, string, catalog.UUID, string) error { return nil }
+func (n *fakeNode) HoldsSection(context.Context, string, catalog.UUID) error { return nil }
 
 func (n *fakeNode) RunGoesOn(context.Context, string, *msg.RunMessage) error { return nil }
 

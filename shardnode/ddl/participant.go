@@ -18,7 +18,7 @@ func dropCollectionParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropCollectionParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			w.fenced, w.forGood = cs.fence(op, req.Section, ""), req.ForGood
+			w.fenced, w.forGood = cs.fence(op, req.Section), req.ForGood
 			_, err = w.dropNamespace(req.NS)
 		}
 		return dst, err
@@ -32,7 +32,7 @@ func dropDatabaseParticipantSpec(cs *Commands) command.Spec {
 	s := command.Internal(func(op *command.Op, req *msg.DropDatabaseParticipant, dst []byte) ([]byte, error) {
 		w, err := participantWrites(cs, op, req.FromMigrate)
 		if err == nil {
-			w.fenced = cs.fence(op, req.Section, msg.DropDatabasePhase)
+			w.fenced = cs.fence(op, req.Section)
 			err = w.dropDatabase(req.DB, !req.FromMigrate)
 		}
 		return dst, err
@@ -163,14 +163,14 @@ func (w *operation) othersWithKey(c *catalog.Collection, ts *namespace.SeriesOpt
 	return specs, nil
 }
 
-// fence returns a check that fails for a message whose run does not hold the name's critical section on this shard, or is in another phase; nil if the message does
+// fence returns a check that fails for a message whose run does not hold the name's critical section on this shard; nil if the message does
 // not belong to a run.
-func (cs *Commands) fence(ctx context.Context, section *[16]byte, phase string) func(ns string) error {
+func (cs *Commands) fence(ctx context.Context, section *[16]byte) func(ns string) error {
 	if section == nil {
 		return nil
 	}
 	id := catalog.UUID(*section)
-	return func(ns string) error { return cs.node.HoldsSection(ctx, ns, id, phase) }
+	return func(ns string) error { return cs.node.HoldsSection(ctx, ns, id) }
 }
 
 // participantWrites begins the writes of a shard's part in a coordinated operation.

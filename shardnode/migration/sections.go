@@ -157,9 +157,16 @@ func (s *ShardState) enterDDL(d *sectionDoc) {
 func (s *ShardState) unconfirm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.mu.loads++
 	for _, c := range s.mu.ddl {
 		c.confirmed = false
 	}
+}
+
+func (s *ShardState) loads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.loads
 }
 
 // endDDL ends a DDL's critical section, if that DDL still holds the name.
@@ -197,14 +204,10 @@ func (s *ShardState) migrating(name string) *criticalSection {
 // date. It asks the run's owner once for each section.
 //
 // Hazard: the message that enters the section may be late, too, and have entered it when the run had ended, and others had used the name: what a late message of the run found held was theirs. A run
-// that goes on after the section was entered has not let go of the name. Once it ends, nobody takes the name on this shard before the section has ended.
+// that goes on after the section was entered has not let go of the name. Once it ends, nobody takes the name on this shard before the section has ended. One that lets others use the name
+// before it ends has to be in a phase in which shards do their parts (msg.PartPhases): late messages might enter the section, and do a part, in between.
 func (s *ShardState) HoldsSection(ctx context.Context, name string, id catalog.UUID) error {
-	return s.HoldsSectionIn(ctx, name, id, "")
-}
-
-// HoldsSectionIn is HoldsSection for a message that a run sends in one phase alone. One that lets others use its names before it ends needs that: late messages might
-// enter the section, and do the run's part, in between.
-func (s *ShardState) HoldsSectionIn(ctx context.Context, name string, id catalog.UUID, phase string) error {
+	loads := s.loads()
 	c, confirmed := s.sectionOf(name, id)
 	if c == nil {
 		return errNotHeld(name)
@@ -214,7 +217,7 @@ func (s *ShardState) HoldsSectionIn(ctx context.Context, name string, id catalog
 	}
 	bounded, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	held, err := s.heldIn(bounded, c.owner, id, phase)
+	held, err := s.doesParts(bounded, c)
 	switch {
 	case err != nil && ctx.Err() == nil && bounded.Err() != nil:
 		return mongoerr.Newf(mongoerr.HostUnreachable, "shard %s does not answer", c.owner)
@@ -224,12 +227,26 @@ func (s *ShardState) HoldsSectionIn(ctx context.Context, name string, id catalog
 		return errNotHeld(name)
 	}
 	s.mu.Lock()
-	c.confirmed = true
+	if loads == s.mu.loads { // otherwise the answer may be about an earlier section (unconfirm)
+		c.confirmed = true
+	}
 	s.mu.Unlock()
-	if now, _ := s.sectionOf(name, id); now != c {
+	if now, confirmed := s.sectionOf(name, id); now != c || !confirmed {
 		return errNotHeld(name)
 	}
 	return nil
+}
+
+// doesParts asks the owner of a section whether its run may still have shards do something.
+func (s *ShardState) doesParts(ctx context.Context, c *criticalSection) (held bool, err error) {
+	phases := msg.PartPhases[c.why]
+	if phases == nil {
+		return s.held(ctx, c.owner, c.ddl)
+	}
+	for i := 0; i < len(phases) && err == nil && !held; i++ { // a run that goes on meanwhile is found in a later one
+		held, err = s.heldIn(ctx, c.owner, c.ddl, phases[i])
+	}
+	return held, err
 }
 
 // sectionOf returns the section of a name, or of its database, that the run of a DDL has entered on this shard; nil for none.

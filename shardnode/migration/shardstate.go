@@ -45,6 +45,7 @@ type ShardState struct {
 		critical map[string]*criticalSection // of migrations, by namespace
 		ddl      map[string]*criticalSection // of DDL, by namespace or database name: those that are stored
 		blocked  map[string]*Blocked         // what the sections of donors of reshardings block, by namespace
+		loads    int                         // how often the sections of DDL were loaded
 	}
 	// sections is the number of sections in mu. Every request looks for a section several times, and there is hardly ever one.
 	sections atomic.Int64

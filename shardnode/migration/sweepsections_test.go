@@ -105,3 +105,19 @@ func TestOwnersConfirmSections(t *testing.T) {
 		t.Errorf("asked %d times when the run has ended: %v", *asked, err)
 	}
 }
+
+// An answer that comes when the sections have been loaded anew is about those of before.
+func TestOwnersConfirmNoSectionsThatAreLoadedMeanwhile(t *testing.T) {
+	var m *Manager
+	m, asked := askingManager(t, func(catalog.UUID) bool {
+		m.state.unconfirm()
+		return true
+	})
+	id := catalog.UUID{1}
+	m.enterTestSection(t, &sectionDoc{name: "d.c", id: id})
+	for i := range 2 {
+		if err := m.state.HoldsSection(t.Context(), "d.c", id); mongoerr.CodeOf(err) != mongoerr.ConflictingOperationInProgress || *asked != i+1 {
+			t.Errorf("asked %d times: %v", *asked, err)
+		}
+	}
+}

@@ -121,6 +121,29 @@ func TestNewerTransactionEndsTheOneBefore(t *testing.T) {
 	}
 }
 
+// A command that waits for the one before it is not active meanwhile: a transaction is not active for longer than it is open.
+func TestCommandsThatWaitForTheSessionAreNotActive(t *testing.T) {
+	m, _ := newTestManager(t)
+	now := time.Unix(1000, 0)
+	began := now
+	m.Now = func() time.Time { return now }
+	var s *Session
+	for i := range 2 {
+		op := m.op(t, 1, 1, i == 0)
+		op.Start = began // both arrive at once
+		end, err := m.Begin(op)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(10 * time.Second)
+		end(nil)
+		s = m.retries.of(op)
+	}
+	if active, open := s.Txn.Active, now.Sub(s.Txn.Started); active > open {
+		t.Errorf("active for %v, and open for %v", active, open)
+	}
+}
+
 // Executed statements are known after the table is loaded: from what was flushed, with the _id that an upsert created.
 func TestStatementsAreKnownAfterAFlush(t *testing.T) {
 	m, _ := newTestManager(t)

@@ -151,12 +151,13 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 	if err != nil {
 		return nil, err
 	}
+	began := m.Now() // the command may have waited for others of its session
 	op.Txn = t
 	if t.Base != nil {
 		view := m.Shown(t)
 		op.ShowTxn(func(now time.Time) []byte {
 			view := view
-			view.TxnView = view.Running(op.Start, now)
+			view.TxnView = view.Running(began, now)
 			return value.Doc(view.Fields(now)...)
 		})
 	}
@@ -181,7 +182,7 @@ func (m *Manager) Begin(op *command.Op) (end func(err error), err error) {
 			op.AddTopLevel("readOnly", value.NewBool(t.readOnly()))
 		}
 		t.Failed, t.unread = false, false
-		t.Active += command.ActiveFor(t.Started, op.Start, m.Now())
+		t.Active += m.Now().Sub(began)
 		release()
 	}, nil
 }
