@@ -208,10 +208,10 @@ func (p *movePrimary) undo(ctx context.Context, r *run) error {
 			return err
 		}
 	}
-	if err := p.forget(ctx, r); err != nil {
+	if err := r.block(ctx, msg.Unblock, []string{p.req.To}, p.req.DB); err != nil {
 		return err
 	}
-	return r.block(ctx, msg.Unblock, []string{p.req.To}, p.req.DB)
+	return p.forget(ctx, r) // likewise
 }
 
 // forget removes what the recipient knows of the run. It refuses parts that arrive later, once the run does none (HoldsSection).
