@@ -10,6 +10,9 @@ import (
 // DropTemps is dropTemps for tests.
 func (r *Router) DropTemps(ctx context.Context) { r.dropTemps(ctx) }
 
+// Heartbeat registers the router, as Run does periodically.
+func (r *Router) Heartbeat(ctx context.Context) error { return r.heartbeat(ctx) }
+
 // LoadQuerySettings reads the query settings, as Run does first.
 func (r *Router) LoadQuerySettings(ctx context.Context) error {
 	_, err := r.loadClusterParams(ctx)

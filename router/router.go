@@ -178,7 +178,11 @@ func (r *Router) Run(ctx context.Context) {
 	}
 }
 
+// heartbeat registers the router. One that listens on no address is not registered: config.mongos, and sh.status, tell operators which routers their clients can use.
 func (r *Router) heartbeat(ctx context.Context) error {
+	if r.Service.Host == "" {
+		return nil
+	}
 	now := time.Now()
 	set := value.Doc(
 		value.F("ping", value.NewTime(now)),

@@ -91,3 +91,15 @@ func TestShardingStatisticsOfMigrations(t *testing.T) {
 		t.Errorf("after a refused migration: %d started, %d committed, %d aborted", s, n, a)
 	}
 }
+
+// The router of a process's chaos has no address and is not in config.mongos: sh.status showed one router more than there are.
+func TestRouterWithoutAnAddressIsNotRegistered(t *testing.T) {
+	c := newTestCluster(t, 1)
+	for _, x := range []struct{ host, want string }{{"", `[]`}, {"router:27017", `[{"_id":"router:27017"}]`}} {
+		c.router.Host = x.host
+		if err := c.r.Heartbeat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.expect(c.all("config", `{"find": "mongos", "projection": {"_id": 1}}`), x.want)
+	}
+}
